@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "data_files.h"
 #include "prepare/decompress.h"
+#include "prepare/documents.h"
 
 namespace neox {
 namespace {
@@ -18,8 +19,10 @@ namespace {
 using testing::archive_of;
 using testing::compressed;
 using testing::Directory;
+using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string noise(size_t bytes, unsigned seed) {
   std::mt19937 random(seed);
@@ -195,6 +198,22 @@ TEST_F(Blocks, OfChineseEndAtLines) {
   }
   EXPECT_GE(blocks, 4);
   EXPECT_TRUE(joined == text);
+}
+
+// The file goes away, so that nobody can count the lines before those of this rank.
+TEST_F(Blocks, LinesThatAreLeftOutAreNamedWithoutReadingWhatStandsBefore) {
+  std::string good = "{\"text\": \"cat\"}\n", path = dir_.put("bad.jsonl", good + good + "bad\n");
+  InputFiles input = find_input_files(std::vector{path}, Separated::kNo);
+  const auto begin = static_cast<int64_t>(good.size());
+  BlockReader reader({{&input.files[0], begin, input.bytes}}, {});
+  const Block block = reader.next().value();
+  fs::rename(path, path + ".away");
+  DocumentRules rules{.bad_lines = DocumentRules::BadLines::kSkip};
+  EXPECT_THAT(
+      parse_block(block, rules).skipped_at,
+      ElementsAre(StartsWith(concat(path, ": line 2 from byte ", begin, " on: not valid JSON"))));
+  fs::rename(path + ".away", path);
+  EXPECT_THAT(parse_block(block, {}).error, StartsWith(path + ":3: not valid JSON"));
 }
 
 TEST_F(Blocks, ALongLineIsOneBlock) {

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <thread>
+#include <utility>
 
 #include "data_files.h"
 
@@ -113,6 +115,55 @@ TEST_F(CacheIn, BuildsWhereTheBuilderDied) {
   ::waitpid(child, nullptr, 0);
   IndexCache cache({dir_.path()});
   EXPECT_EQ(get(cache), "first");
+}
+
+TEST_F(CacheIn, BuildsAndKeepsWhereTheBuilderDiesMeanwhile) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  pid_t child = ::fork();
+  if (child == 0) {
+    int fd = ::open((dir_ / "k.samples.lock").c_str(), O_RDWR | O_CREAT, 0666);
+    ::flock(fd, LOCK_EX);
+    if (::write(ready[1], "", 1) == 1) ::pause();
+    ::_exit(1);
+  }
+  char byte;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  IndexCache cache({dir_.path()});
+  cache.get(
+      "k.samples", [] { return arrays_of("a", "b"); }, [&] { ::kill(child, SIGKILL); });
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(fs::exists(dir_ / "k.samples"));
+  for (int end : ready) ::close(end);
+}
+
+// A directory has the name of the file, so that nobody can store it.
+TEST_F(CacheIn, AllWhoWaitedBuildAtOnceWhereTheFirstCouldNotStore) {
+  constexpr int kWaiting = 6;
+  fs::create_directories(dir_.path() / "k.samples" / "full");
+  std::atomic<int> waiting = 0, together = 0;
+  auto comes_to = [](const std::atomic<int>& count, int wanted) {
+    for (int i = 0; i < 500 && count < wanted; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return count == wanted;
+  };
+  auto build = [&] {
+    const bool first = ++builds_ == 1;
+    together += !first;
+    EXPECT_TRUE(comes_to(first ? waiting : together, kWaiting));
+    return arrays_of("a", "b");
+  };
+  std::vector<std::jthread> threads;
+  for (int i = 0; i <= kWaiting; ++i)
+    threads.emplace_back([&] {
+      bool polled = false;
+      IndexCache cache({dir_.path()});
+      cache.get("k.samples", build, [&] { waiting += !std::exchange(polled, true); });
+      EXPECT_THAT(cache.warnings(), ElementsAre(HasSubstr(polled ? "disk full" : "not kept")));
+    });
+  threads.clear();
+  EXPECT_EQ(builds_, kWaiting + 1);
+  EXPECT_THAT(dir_.list(), ElementsAre("k.samples"));
 }
 
 TEST_F(CacheIn, RemovesWhatABuilderThatDiedHasLeft) {

@@ -77,6 +77,8 @@ class FileLock {
     if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0) return true;
     return errno != EWOULDBLOCK && errno != EINTR;
   }
+  // Held: whether one before has let it go, and was not killed, which leaves the file.
+  bool was_let_go() const { return fd_ >= 0 && !is_same_file(fd_, path_); }
   // Ends without the right to remove the file.
   void leave() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
@@ -227,7 +229,18 @@ StoredArrays IndexCache::get_in(const fs::path& path, const std::function<Stored
     std::this_thread::sleep_for(std::chrono::milliseconds(waited ? 50 : 5));
   }
   if (auto found = find(name)) return *found;
-  StoredArrays built = build();
+  // All who still wait would build it one after another, and be as unable to store it.
+  if (lock.was_let_go()) {
+    lock.leave();
+    warn(concat(path.string(), " is not there, though another process has built it (is the disk ",
+                "full?); built in memory"));
+    return build();
+  }
+  return keep(path, build());
+}
+
+StoredArrays IndexCache::keep(const fs::path& path, const StoredArrays& built) {
+  std::string name = path.filename().string();
   if (auto found = find(name)) return *found;  // without locks another has been as fast
   try {
     remove_abandoned(path);

@@ -2,8 +2,8 @@
 // is called after the hash of all that its content depends on, appears whole or not at all, and is
 // checked by a hash of its own when it is opened. Processes agree without talking: the first that
 // locks <key>.lock builds, the others wait for it and find the file; on a file system without locks
-// all build. Where no directory can be written to, each builds for itself. docs/sample-order.md has
-// the grammar.
+// all build. Where no directory can be written to, or the file has no room, each builds for itself.
+// docs/sample-order.md has the grammar.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -49,6 +49,8 @@ class IndexCache {
   std::optional<fs::path> writable_directory();
   StoredArrays get_in(const fs::path& path, const std::function<StoredArrays()>& build,
                       const Poll& poll);
+  // Stores it, if it can.
+  StoredArrays keep(const fs::path& path, const StoredArrays& built);
   void store(const fs::path& path, const StoredArrays& built);
 
   std::vector<fs::path> directories_;

@@ -214,6 +214,12 @@ void IndexedDataset::get(int64_t sequence, int64_t offset, std::span<int64_t> to
   with_token_type(index_.type, [&]<class T>(T*) { copy<T>(sequence, offset, tokens); });
 }
 
+void IndexedDataset::expect(MappedFile::Access access) const {
+  std::span<const std::byte> bytes = bin_.bytes();
+  ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(),
+            access == MappedFile::Access::kRandom ? MADV_RANDOM : MADV_SEQUENTIAL);
+}
+
 void IndexedDataset::prefetch(int64_t sequence, int64_t offset, int64_t tokens) const {
   static const auto kPage = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const int64_t size = token_bytes(index_.type);

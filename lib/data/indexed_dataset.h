@@ -109,6 +109,8 @@ class IndexedDataset {
   // tokens = tokens offset .. offset + tokens.size() - 1 of a sequence.
   void get(int64_t sequence, int64_t offset, std::span<int64_t> tokens) const;
 
+  // How the tokens are read from here on; at random at first. Any thread.
+  void expect(MappedFile::Access access) const;
   // Begins to read these tokens from the disk.
   void prefetch(int64_t sequence, int64_t offset, int64_t tokens) const;
 

@@ -1,6 +1,7 @@
 #include "data/sample_source.h"
 
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include "base/error.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr const char* kFolder = "index-cache";
 // Smaller indices are built faster than a file is written; they are kept only where asked for.
 constexpr int64_t kKeptFrom = 1 << 20;
+constexpr int64_t kPollDocuments = 64;  // whose labels may have to come from a disk
 
 const char* name_of(DataOrder order) {
   if (order == DataOrder::kNeox) return "neox";
@@ -30,16 +32,38 @@ std::string rule_of(const SampleRequest& request) {
   return name_of(request.order) + std::string(packing) + (request.pairs ? " pairs 1" : "");
 }
 
+// Labels that are read from the first to the last while this lives; null: none.
+class ReadInOrder {
+ public:
+  explicit ReadInOrder(const IndexedDataset* labels) : labels_(labels) {
+    if (labels_) labels_->expect(MappedFile::Access::kSequential);
+  }
+  ReadInOrder(const ReadInOrder&) = delete;
+  ~ReadInOrder() {
+    if (labels_) labels_->expect(MappedFile::Access::kRandom);
+  }
+
+ private:
+  const IndexedDataset* labels_;
+};
+
+// Reads little more than up to the first label that is not masked.
 bool all_masked(const IndexedDataset& labels, int64_t sequence, int64_t most) {
-  std::vector<int64_t> values(
-      static_cast<size_t>(std::min<int64_t>(labels.lengths()[sequence], most)));
-  labels.get(sequence, 0, values);
-  return std::all_of(values.begin(), values.end(), [](int64_t v) { return v == kMaskedLabel; });
+  std::array<int64_t, 512> values;
+  const int64_t wanted = std::min<int64_t>(labels.lengths()[sequence], most);
+  for (int64_t at = 0; at < wanted; at += std::ssize(values)) {
+    auto piece = std::span(values).first(
+        static_cast<size_t>(std::min<int64_t>(wanted - at, std::ssize(values))));
+    labels.get(sequence, at, piece);
+    if (!std::ranges::all_of(piece, [](int64_t v) { return v == kMaskedLabel; })) return false;
+  }
+  return true;
 }
 
 // Fills request.left_out: the documents that GPT-NeoX passes over where samples are of whole
 // documents. Returns what is to be said of them.
-std::string leave_out(const SourceDataset& dataset, SampleRequest& request, bool allow_chopped) {
+std::string leave_out(const SourceDataset& dataset, SampleRequest& request, bool allow_chopped,
+                      const Poll& poll) {
   if (request.packing == Packing::kPacked || (allow_chopped && !dataset.labels)) return {};
   const int64_t most = request.seq + (request.packing == Packing::kUntilOverflow ? 1 : 0);
   auto long_one = [&](const IndexedDataset* text, int64_t sequence) {
@@ -48,9 +72,11 @@ std::string leave_out(const SourceDataset& dataset, SampleRequest& request, bool
   auto masked = [&](const IndexedDataset* labels, int64_t sequence) {
     return labels && all_masked(*labels, sequence, most);
   };
+  const ReadInOrder labels(dataset.labels.get()), rejected_labels(dataset.rejected_labels.get());
   int64_t too_long = 0, without_label = 0;
   request.left_out.resize(static_cast<size_t>(request.range.size()));
   for (int64_t i = 0; i < request.range.size(); ++i) {
+    if (i % kPollDocuments == 0) poll();
     int64_t sequence = request.range.first + i;
     bool is_long =
         long_one(dataset.text.get(), sequence) || long_one(dataset.rejected.get(), sequence);
@@ -172,7 +198,7 @@ void SampleSource::build_indices(const std::vector<int64_t>& samples, const Poll
   run_tasks(n, threads, poll, [&](size_t i, const Poll& task_poll) {
     const SourceDataset& d = datasets_[i];
     SampleRequest request = sample_request(i, samples[i]);
-    std::string left_out = leave_out(d, request, config_->allow_chopped);
+    std::string left_out = leave_out(d, request, config_->allow_chopped, task_poll);
     keys_[i] = key_of(request, d);
     auto build = [&] {
       return stored(build_sample_index(d.text->lengths(), request, d.name, task_poll));

@@ -15,11 +15,11 @@
 namespace neox {
 namespace {
 
-// The tokens of a .bin by their number.
+// The tokens of a .bin by their number, which are asked for from the first to the last.
 class Tokens {
  public:
   explicit Tokens(const RawIndex& index)
-      : type_(index.type), file_(index.bin_path(), MappedFile::Access::kRandom) {}
+      : type_(index.type), file_(index.bin_path(), MappedFile::Access::kSequential) {}
   int64_t size() const { return std::ssize(file_.bytes()) / token_bytes(type_); }
   int64_t operator[](int64_t at) const {
     return with_token_type(type_, [&]<class T>(T*) {

@@ -29,6 +29,9 @@ class LinesBefore {
     });
     return lines_;
   }
+  // Whether all that stands before is read for it.
+  bool costs_a_reading() const { return file_.packing != InputFile::Packing::kColumnar; }
+  int64_t end() const { return end_; }
 
  private:
   const InputFile& file_;
@@ -39,6 +42,13 @@ class LinesBefore {
 std::string Block::place(int64_t number) const {
   bool array = file->format == InputFile::Format::kJsonArray;
   return concat(file->path, array ? ": element " : ":", before ? before->count() + number : number);
+}
+
+std::string Block::place_in_slice(int64_t number) const {
+  if (!before || !before->costs_a_reading()) return place(number);
+  bool array = file->format == InputFile::Format::kJsonArray;
+  return concat(file->path, array ? ": element " : ": line ", number, " from byte ", before->end(),
+                " on");
 }
 
 bool is_separator(std::string_view line, std::string_view separator) {

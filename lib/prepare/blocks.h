@@ -59,8 +59,10 @@ struct Block {
   ReadPosition end = {};
 
   // In the file, of a line of the block counted from `line`: "a.jsonl:7", or "a.json: element 7".
-  // Thread-safe.
+  // May read all of the file before the slice. Thread-safe.
   std::string place(int64_t line) const;
+  // The same at no cost: "a.jsonl: line 7 from byte 1234 on", where the slice begins there.
+  std::string place_in_slice(int64_t line) const;
 };
 
 // Reads slices from the first to the last in blocks of about kBlockBytes. A byte order mark at the

@@ -130,7 +130,8 @@ class Parsing {
   }
 
   void say_replaced(const std::string& what, int64_t line) {
-    if (found_.replaced.size() < kBadLinesShown) found_.replaced.push_back(place(line) + what);
+    if (found_.replaced.size() < kBadLinesShown)
+      found_.replaced.push_back(concat(block_.place_in_slice(line), ": ", what));
   }
 
   void add_bad_line(const std::string& what, int64_t line) {
@@ -140,11 +141,12 @@ class Parsing {
 
   void leave_out(const std::string& what, int64_t line) {
     ++found_.skipped;
-    if (says_more()) found_.skipped_at.push_back(place(line) + what);
+    if (says_more()) found_.skipped_at.push_back(concat(block_.place_in_slice(line), ": ", what));
   }
 
   bool says_more() const { return found_.skipped_at.size() < kBadLinesShown; }
 
+  // Of what ends the run; the rest is said by what each rank knows anyway.
   std::string place(int64_t line) const { return block_.place(line) + ": "; }
 
   const Block& block_;

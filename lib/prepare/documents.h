@@ -71,7 +71,7 @@ constexpr size_t kBadLinesShown = 5;
 struct Documents {
   std::vector<Document> documents;
   int64_t skipped = 0;                  // bad lines
-  std::vector<std::string> skipped_at;  // about the first of them, "file:line: ..."
+  std::vector<std::string> skipped_at;  // about the first of them, as Block::place_in_slice()
   std::vector<std::string> replaced;    // the same about the first of what was not kept as it is
   std::string error;                    // what ended the block early: "file:line: ..."
   TextStore storage;

@@ -9,6 +9,7 @@
 #include "base/version.h"
 #include "data/fingerprint.h"
 #include "jinja/template.h"
+#include "tokenizer/special_tokens.h"
 
 namespace neox {
 
@@ -66,6 +67,10 @@ std::string differences(const RunIdentity& a, const RunIdentity& b) {
   return join(names, ", ");
 }
 
+std::string json_text(const std::vector<std::string>& list) {
+  return Json(list).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
 // What conversations are written by, which may stand in files.
 std::string describe(const std::optional<ChatOptions>& chat) {
   if (!chat) return "";
@@ -82,7 +87,17 @@ std::string describe(const std::optional<ChatOptions>& chat) {
   for (const ChatTemplate::Role& role : style.roles)
     for (const std::string& part : {role.name, role.before, role.after, role.within})
       parts.push_back(part);
-  return digest(Json(parts).dump(-1, ' ', true, Json::error_handler_t::replace));
+  return digest(json_text(parts));
+}
+
+// Which token is appended to documents, as far as the tokenizer itself does not say it: files
+// beside it may name one.
+std::string describe_end(const PrepareOptions& options) {
+  if (options.end_of_document == PrepareOptions::EndOfDocument::kNone) return "none";
+  if (options.tokenizer.vocab.empty()) return "";
+  try {
+    return named_tokens_in(fs::path(options.tokenizer.vocab).parent_path())["eos_token"];
+  } catch (const Error&) { return ""; }  // the tokenizer takes that for no name, too
 }
 
 }  // namespace
@@ -91,8 +106,12 @@ RunIdentity identity_of(const PrepareOptions& options, const InputFiles& input, 
   std::string tokenizer;
   if (!options.tokenizer.vocab.empty()) tokenizer += read_file(options.tokenizer.vocab);
   if (!options.tokenizer.merges.empty()) tokenizer += read_file(options.tokenizer.merges);
+  // Keys and separator need not be options: a table of corpora has some, too.
   return {{"the options", digest(options.identity)},
           {"the tokenizer", digest(tokenizer)},
+          {"the token that ends documents", digest(describe_end(options))},
+          {"the keys", digest(json_text(options.rules.keys))},
+          {"the line that parts documents", digest(options.rules.separator)},
           {"the input", describe_files(input)},
           {"the chat template", describe(options.chat)},
           {"the number of tasks", std::to_string(ranks)},
