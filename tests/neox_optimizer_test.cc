@@ -107,6 +107,7 @@ class NeoxOptimizerState : public Neox {
   // Each state of each tensor is that of the file, in the names of the source.
   void expect_states(const fs::path& dir) const {
     ModelFiles model = open_neox(dir);
+    model.open_train_state(model);
     NeoxFiles files(dir);
     ASSERT_TRUE(model.train.has_value());
     for (const ModelTensor& t : model.tensors) {
@@ -181,11 +182,20 @@ TEST_F(NeoxOptimizerState, MissingPartitionsAreNamed) {
   EXPECT_THAT(error(dir), HasSubstr("74: " + partition(dir, 1).string()));
 }
 
+TEST_F(NeoxOptimizerState, IsNotOpenedForWeightsAlone) {
+  fs::path dir = zero(3);
+  fs::remove(partition(dir, 1));
+  std::ostringstream out;
+  EXPECT_EQ(run_convert_command({"--to", "hf", dir.string(), dir_ / "hf"}, out), 0);
+  EXPECT_THAT(out.str(), HasSubstr("left out: hf holds weights alone"));
+  EXPECT_THAT(convert(dir, {"--dtype", "bf16"}), HasSubstr("left out: with --dtype the weights"));
+}
+
 TEST_F(NeoxOptimizerState, OfAnotherRunIsRefused) {
   fs::path dir = write(made(kLlama), 1, 1), other = zero(2);
   for (const char* name :
        {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt",
-        "zero_pp_rank_1_mp_rank_00_optim_states.pt"})
+        "zero_pp_rank_1_mp_rank_00_optim_states.pt", "configs/training.yml"})
     fs::copy_file(step(other) / name, step(dir) / name, fs::copy_options::overwrite_existing);
   EXPECT_THAT(error(dir), HasSubstr("74: "));
   EXPECT_THAT(error(dir), HasSubstr("the optimizer"));
