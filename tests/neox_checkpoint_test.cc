@@ -33,6 +33,17 @@ TEST_F(Neox, WhatIsWrittenIsReadBackAtAnySize) {
       }
 }
 
+TEST_F(Neox, ATensorIsReadOnceForAllRanks) {
+  for (int64_t pipe : {0, 1}) {
+    ModelFiles model = made(kPythia);
+    size_t reads = 0;
+    for (ModelTensor& t : model.tensors)
+      t.read = [read = t.read, &reads] { return ++reads, read(); };
+    write(model, 4, pipe);
+    EXPECT_EQ(reads, model.tensors.size());
+  }
+}
+
 TEST_F(Neox, TheCommandLineFindsTheFormatAndTheSizes) {
   fs::path dir = write(made(kPythia), 1, 1);
   EXPECT_THAT(convert(dir), HasSubstr("state of the optimizer"));
