@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "checkpoint/checkpoint.h"
 #include "config/architecture.h"
 #include "neox_checkpoints.h"
@@ -13,6 +15,7 @@ namespace neox::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using torchfile::Item;
 using torchfile::new_tensor;
 using torchfile::write_torch_file;
@@ -136,6 +139,21 @@ TEST_F(Neox, BuffersAndCopiesAreLeftOutByName) {
   std::string table = convert(dir);
   EXPECT_THAT(table, HasSubstr("left out: a copy of that of the first block"));
   EXPECT_THAT(table, HasSubstr("left out: not used where gpt_j_tied is true"));
+}
+
+TEST_F(Neox, RmsNormsOfAnotherFormulaAreWarnedOf) {
+  auto said = [&](const char* epsilon, const char* more) {
+    std::string yaml = concat(kLlama, "rms_norm_epsilon: ", epsilon, "\n");
+    fs::path dir = write(made(yaml.c_str()), 1, 1);
+    std::ofstream(step(dir) / "configs/model.yml", std::ios::app) << more;
+    ::testing::internal::CaptureStderr();
+    open_neox(dir);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const char* words = "has RMS norms with an epsilon of 1e-05. Until May 2025 GPT-NeoX computed";
+  EXPECT_THAT(said("1e-5", ""), HasSubstr(words));
+  EXPECT_THAT(said("1e-5", "rmsnorm_fusion: true\n"), Not(HasSubstr("Until")));
+  EXPECT_THAT(said("1e-8", ""), Not(HasSubstr("Until")));
 }
 
 TEST_F(Neox, WhatGptNeoxDoesNotHaveIsRefused) {

@@ -196,6 +196,17 @@ ModelTensor tensor_of(const std::shared_ptr<const Source>& source, const ParamSp
 
 using Sources = std::vector<std::shared_ptr<const Source>>;
 
+// The formula of RMS norms does not show in the files; with small epsilons both are the same.
+void check_norms(const NeoxFiles& files, const Config& config) {
+  bool own = config.value("norm") == "rmsnorm" && config.value("rmsnorm_fusion") != "true";
+  if (!own || config.model.norm_eps < 1e-6) return;
+  log_warning(files.dir().string(), " has RMS norms with an epsilon of ", config.model.norm_eps,
+              ". Until May 2025 GPT-NeoX computed x / (rms + epsilon) where rmsnorm_fusion is "
+              "false; here, and there since then, it is x / sqrt(rms^2 + epsilon). If this "
+              "checkpoint is of before, the converted model's logits differ by up to some percent; "
+              "rms_norm_epsilon: 1e-8 in its configs/ brings them nearer");
+}
+
 constexpr const char* kState = "state of the optimizer";
 
 // `sources` are those of the tensors.
@@ -319,6 +330,7 @@ ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files, Rows rows) 
   ModelFiles model{.where = files->dir().string(), .config = load_configs(*files), .files = files};
   model.config.model.vocab = rows_of_embedding(*files);
   check_rows(*files, model.config.model, rows);
+  check_norms(*files, model.config);
   Sources sources = add_tensors(model, files, rows);
   if (!files->states().empty()) {
     const TorchFile& file = files->states()[0];
