@@ -4,19 +4,14 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/full.h>
 
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstring>
-#include <thread>
 
 #include "checkpoint/checkpoint.h"
 #include "config/architecture.h"
 #include "convert/formats.h"
 #include "convert/hf_family.h"
-#include "convert/read_ahead.h"
 #include "convert/safetensors.h"
 #include "convert_fixture.h"
 #include "generated_text.h"
@@ -325,46 +320,6 @@ TEST_F(Convert, IncompleteCheckpointsOfOursAreNamed) {
   for (const char* path : {"ours", "ours/global_step0"})
     EXPECT_THAT(error_of([&] { to_hf(path, "back"); }),
                 AllOf(HasSubstr("74: "), HasSubstr("not complete: it has no COMPLETE")));
-}
-
-// Tensors 0, 1, 2 ... of 8 bytes; reads are counted.
-ModelFiles counting_model(int64_t tensors, std::atomic<int64_t>& reads) {
-  ModelFiles model;
-  for (int64_t i = 0; i < tensors; ++i)
-    model.tensors.push_back({.info = {concat(i), at::kLong, {1}}, .from = {}, .read = [&reads, i] {
-                               check_io(i != 7, "tensor 7 is bad");
-                               ++reads;
-                               return at::full({1}, i, at::kLong);
-                             }});
-  return model;
-}
-
-TEST(ReadAhead, GivesEachTensorInAnyOrder) {
-  std::atomic<int64_t> reads = 0;
-  ModelFiles model = counting_model(6, reads);
-  ReadAhead ahead(model, 16);
-  for (size_t i : {0u, 1u, 1u, 4u, 2u, 3u, 0u, 4u, 5u})
-    EXPECT_EQ(model.tensors[i].read().item<int64_t>(), static_cast<int64_t>(i));
-  EXPECT_EQ(reads, 6 + 3);
-}
-
-TEST(ReadAhead, ReadsNoFurtherThanItMay) {
-  std::atomic<int64_t> reads = 0;
-  ModelFiles model = counting_model(6, reads);
-  ReadAhead ahead(model, 16);
-  model.tensors[0].read();
-  while (reads < 3) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(reads, 3);
-}
-
-TEST(ReadAhead, FailsWhereTheTensorIsAskedFor) {
-  std::atomic<int64_t> reads = 0;
-  ModelFiles model = counting_model(9, reads);
-  ReadAhead ahead(model, 1000);
-  for (size_t i = 0; i < 7; ++i) model.tensors[i].read();
-  EXPECT_EQ(error_of([&] { model.tensors[7].read(); }), "74: tensor 7 is bad");
-  EXPECT_EQ(model.tensors[8].read().item<int64_t>(), 8);
 }
 
 // Whole pages of large tensors go around the page cache, what lies before and behind them through.

@@ -86,6 +86,19 @@ TEST(Megatron, ReadsWhatItWrites) {
     }
 }
 
+TEST(Megatron, ReadsATensorOnceForAllRanks) {
+  for (auto write : {write_megatron, write_megatron_deepspeed}) {
+    Directory dir;
+    ModelFiles model = model_of(kGpt2);
+    size_t reads = 0;
+    for (ModelTensor& t : model.tensors)
+      t.read = [read = t.read, &reads] { return ++reads, read(); };
+    int64_t pipeline = write == write_megatron ? 1 : 0;
+    write(model, target_of(dir.path(), 2, pipeline));
+    EXPECT_EQ(reads, model.tensors.size());
+  }
+}
+
 TEST(Megatron, IsReadFromItsIterationDirectoryToo) {
   Directory dir;
   write_megatron(model_of(kGpt2), target_of(dir.path(), 1, 1));

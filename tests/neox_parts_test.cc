@@ -197,12 +197,18 @@ TEST(NeoxNames, LayerAndNameComeOutOfEveryWayToWriteThem) {
 TEST(FlatGroups, PaddingIsTakenOffOnlyWhereTheFilesHaveIt) {
   EXPECT_THAT(without_padding({4, 4, 4}, {0, 0, 3}, 9, ""), ElementsAre(4, 4, 1));
   EXPECT_THAT(without_padding({4, 4, 1}, {0, 0, 3}, 9, ""), ElementsAre(4, 4, 1));
-  EXPECT_THAT(without_padding({4, 4, 4}, {0, 1, 4}, 7, ""), ElementsAre(4, 3, 0));
   EXPECT_THAT(error_of([] {
                 without_padding({4, 4}, {0, 0}, 9, "x");
               }),
               HasSubstr("74: x: its 2 pieces hold 8 elements, of them 0 of padding, but the "));
-  EXPECT_THAT(error_of([] { without_padding({4, 4}, {0, 5}, 3, "x"); }), HasSubstr("74: x"));
+  EXPECT_THAT(error_of([] { without_padding({4, 4}, {0, 4}, 3, "x"); }), HasSubstr("74: x"));
+}
+
+// DeepSpeed keeps pieces[:4 - 5] of such a last piece: all but one.
+TEST(FlatGroups, PaddingMayBeLongerThanTheLastPiece) {
+  EXPECT_THAT(without_padding({4, 4, 4}, {0, 0, 5}, 7, ""), ElementsAre(4, 3, 0));
+  EXPECT_THAT(without_padding({4, 4, 3}, {0, 0, 5}, 7, ""), ElementsAre(4, 3, 0));
+  EXPECT_THAT(without_padding({2, 2, 2, 2}, {0, 0, 0, 7}, 1, ""), ElementsAre(1, 0, 0, 0));
 }
 
 TEST(FlatGroups, RunsCoverPieces) {

@@ -176,6 +176,7 @@ TEST_F(NeoxSlots, HaveTheStatesOfTheOptimizerInThemToo) {
   fs::path dir = in_slots(1, false);
   add_optimizer(dir);
   ModelFiles model = open_neox_slots(dir);
+  model.open_train_state(model);
   ASSERT_TRUE(model.train.has_value());
   for (const ModelTensor& t : model.tensors) {
     EXPECT_EQ(t.states.size(), 3u);

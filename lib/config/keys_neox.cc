@@ -50,7 +50,9 @@ constexpr KeyRow kModel[] = {
      "Engine's of the same",
      "layernorm|rmsnorm|non_parametric_layernorm|scalenorm|te_layernorm|te_rmsnorm"},
     {"layernorm_fusion", kBool, "false", kNoEffect, "the fastest kernel is taken by itself"},
-    {"rmsnorm_fusion", kBool, "false", kNoEffect, "the fastest kernel is taken by itself"},
+    {"rmsnorm_fusion", kBool, "false", kNoEffect,
+     "the fastest kernel is taken by itself (NeoX until May 2025, if false: x / (rms + epsilon), "
+     "see convert.md)"},
     {"use_qk_layernorm", kBool, "false", kUsed,
      "true: queries and keys are normed, each head by itself (NeoX: all heads of a rank together)"},
     {"layernorm_epsilon", kNumber, "1e-05", kUsed, "epsilon of layer norms"},

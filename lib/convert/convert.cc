@@ -227,6 +227,7 @@ std::string convert(const ConvertOptions& options) {
     drop_train_state(model, concat(to.name, " holds weights alone"));
     fold_multipliers(model);
   }
+  if (model.open_train_state) model.open_train_state(model);
   std::string text = table(model, types);
   int64_t bytes = bytes_of(model);
   check_space(options.target, bytes);

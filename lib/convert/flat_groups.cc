@@ -11,16 +11,16 @@ std::vector<int64_t> without_padding(const std::vector<int64_t>& pieces,
                                      const std::vector<int64_t>& paddings, int64_t total,
                                      const std::string& where) {
   auto sum = [](const std::vector<int64_t>& n) { return std::accumulate(n.begin(), n.end(), 0L); };
-  if (sum(pieces) == total) return pieces;
-  std::vector<int64_t> lean = pieces;
-  bool fits = paddings.size() == pieces.size();
-  for (size_t i = 0; fits && i < lean.size(); ++i) {
-    lean[i] -= paddings[i];
-    fits = paddings[i] >= 0 && lean[i] >= 0;
-  }
-  check_io(fits && sum(lean) == total, where, ": its ", pieces.size(), " pieces hold ", sum(pieces),
-           " elements, of them ", sum(paddings), " of padding, but the parameters have ", total,
+  int64_t excess = sum(pieces) - total;
+  check_io(0 <= excess && excess <= sum(paddings), where, ": its ", pieces.size(), " pieces hold ",
+           sum(pieces), " elements, of them ", sum(paddings),
+           " of padding, but the parameters have ", total,
            "; are all files there, and of the same run?");
+  std::vector<int64_t> lean = pieces;
+  for (size_t i = lean.size(); excess > 0;) {
+    int64_t cut = std::min(excess, lean[--i]);
+    lean[i] -= cut, excess -= cut;
+  }
   return lean;
 }
 

@@ -8,9 +8,10 @@
 
 namespace neox {
 
-// Elements of the pieces without their padding, of which together there are `total`. Files hold
-// pieces with padding or without it. Throws (74) where neither gives `total`; `where` is for
-// messages.
+// Elements of the pieces without their padding, of which together there are `total`. All padding is
+// at the end of the whole vector, and may be longer than the last piece, which counts it. Files
+// hold pieces with all of it, with a part, or without. Throws (74) where the pieces hold fewer
+// elements than `total`, or more than padding explains; `where` is for messages.
 std::vector<int64_t> without_padding(const std::vector<int64_t>& pieces,
                                      const std::vector<int64_t>& paddings, int64_t total,
                                      const std::string& where);

@@ -106,9 +106,8 @@ std::string stage_name(const std::string& name, int64_t layers) {
 }
 
 // The model of one rank: the encoder's tensors in one dict, all others in dicts of dicts.
-Item model_of(const Plan& plan, int64_t rank, Stage stage) {
+Item model_of(const Plan& plan, int64_t rank, Stage stage, const ReadTensor& read) {
   const ModelConfig& config = plan.model.config.model;
-  ReadTensor read = [](const ModelTensor& t) { return t.read(); };
   Entries encoder, model;
   Tree tree;
   for (const Written& w : plan.all) {
@@ -133,6 +132,23 @@ Entries header_of(const Plan& plan) {
                                  plan.model.iteration)},
           {"checkpoint_version", kVersion},
           {"iteration", plan.model.iteration}};
+}
+
+// Megatron-LM's directories of a stage, one for each rank.
+void write_stage(const Plan& plan, Stage stage, const fs::path& dir) {
+  auto rank_dir = [&](int64_t t) {
+    return dir / (stage.count > 1 ? numbered("mp_rank_%02d_%03d", t, stage.number)
+                                  : numbered("mp_rank_%02d", t));
+  };
+  for (int64_t t = 0; t < plan.layout.tensor; ++t) make_directories(rank_dir(t));
+  write_ranks(
+      plan.layout.tensor, [&](int64_t t) { return rank_dir(t) / "model_optim_rng.pt"; },
+      [&](int64_t t, const ReadTensor& read) {
+        Entries entries = header_of(plan);
+        entries.emplace_back("model", model_of(plan, t, stage, read));
+        return Item::dict(std::move(entries));
+      });
+  for (int64_t t = 0; t < plan.layout.tensor; ++t) sync_directory(rank_dir(t));
 }
 
 PipelineNumbers numbers_of(const Plan& plan) {
@@ -182,13 +198,17 @@ void write_deepspeed(const ModelFiles& model, const Target& target, bool thirds)
   make_directories(dir);
   bool pipeline = plan.layout.pipeline > 0;
   if (pipeline) write_layers(plan, dir);
-  int64_t files = plan.layout.tensor * std::max<int64_t>(plan.layout.pipeline, 1);
-  for (int64_t rank = 0; rank < files; ++rank) {
-    Entries entries =
-        deepspeed_state(pipeline ? Item() : model_of(plan, rank, {}), plan.model.iteration, files);
-    for (auto& entry : header_of(plan)) entries.push_back(std::move(entry));
-    torchfile::write_torch_file(dir / numbered(kStateName, rank), Item::dict(std::move(entries)));
-  }
+  int64_t ranks = plan.layout.tensor, stages = std::max<int64_t>(plan.layout.pipeline, 1);
+  for (int64_t stage = 0; stage < stages; ++stage)
+    write_ranks(
+        ranks, [&](int64_t rank) { return dir / numbered(kStateName, stage * ranks + rank); },
+        [&](int64_t rank, const ReadTensor& read) {
+          Item module = pipeline ? Item() : model_of(plan, rank, {}, read);
+          Entries entries =
+              deepspeed_state(std::move(module), plan.model.iteration, ranks * stages);
+          for (auto& entry : header_of(plan)) entries.push_back(std::move(entry));
+          return Item::dict(std::move(entries));
+        });
   if (!model.companions.empty()) copy_companions(model, target.dir / kTokenizerDir);
   sync_directory(dir);
   write_file_atomically(target.dir / "latest_checkpointed_iteration.txt", concat(model.iteration));
@@ -204,16 +224,7 @@ void write_megatron(const ModelFiles& model, const Target& target) {
       {.kind = MegatronKind::kMegatron, .tensor = target.tensor_parallel, .pipeline = stages});
   bool released = model.iteration == 0;
   fs::path dir = target.dir / (released ? "release" : numbered("iter_%07d", model.iteration));
-  for (int64_t p = 0; p < stages; ++p)
-    for (int64_t t = 0; t < plan.layout.tensor; ++t) {
-      fs::path rank =
-          dir / (stages > 1 ? numbered("mp_rank_%02d_%03d", t, p) : numbered("mp_rank_%02d", t));
-      make_directories(rank);
-      Entries entries = header_of(plan);
-      entries.emplace_back("model", model_of(plan, t, {p, stages}));
-      torchfile::write_torch_file(rank / "model_optim_rng.pt", Item::dict(std::move(entries)));
-      sync_directory(rank);
-    }
+  for (int64_t p = 0; p < stages; ++p) write_stage(plan, {p, stages}, dir);
   if (!model.companions.empty()) copy_companions(model, target.dir / kTokenizerDir);
   sync_directory(dir);
   write_file_atomically(target.dir / "latest_checkpointed_iteration.txt",

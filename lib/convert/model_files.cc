@@ -140,8 +140,9 @@ void map_tensors(ModelFiles& model, const Names& names, const IgnoreRule& ignore
 }
 
 void drop_train_state(ModelFiles& model, const std::string& reason) {
-  if (!model.train) return;
+  if (!model.train && !model.open_train_state) return;
   model.train.reset();
+  model.open_train_state = {};
   for (ModelTensor& t : model.tensors) t.states.clear();
   model.ignored.push_back({"state of the optimizer", reason});
 }

@@ -62,6 +62,9 @@ struct ModelFiles {
   // Training goes on from here: `states` of all tensors are there. Without architecture and config,
   // which the writer adds.
   std::optional<TrainState> train = {};
+  // Fills `train` and `states`, whose files are opened for that alone, or says in `ignored` why
+  // there are none; empty where there is nothing to fill.
+  std::function<void(ModelFiles&)> open_train_state = {};
 };
 
 // The tensors of a format that a parameter is made of, in order.

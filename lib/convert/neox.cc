@@ -2,17 +2,16 @@
 #include <ATen/ops/cat.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "config/batch_schedule.h"
 #include "convert/formats.h"
 #include "convert/neox_files.h"
 #include "convert/neox_names.h"
 #include "convert/neox_optimizer.h"
+#include "convert/neox_train_state.h"
 #include "model/parameters.h"
 #include "tokenizer/of_config.h"
 #include "torchfile/tensor.h"
@@ -139,7 +138,6 @@ at::ScalarType type_of(const NeoxFiles& files, const Parts& parts) {
 // What the readers of a parameter share.
 struct Source {
   std::shared_ptr<const NeoxFiles> files;
-  std::shared_ptr<const NeoxOptimizer> optimizer;
   NeoxPlace place;
   Parts parts;
   Dims shape;
@@ -167,10 +165,10 @@ at::Tensor read_weight(const Source& source) {
   return join_parts(source.place.form, parts);
 }
 
-at::Tensor read_state(const Source& source, const std::string& state) {
-  auto parts = read_parts(source, [&](const NeoxTensor& t) {
-    return source.optimizer->read(state, t).view(t.ref->sizes);
-  });
+at::Tensor read_state(const Source& source, const NeoxOptimizer& optimizer,
+                      const std::string& state) {
+  auto parts = read_parts(
+      source, [&](const NeoxTensor& t) { return optimizer.read(state, t).view(t.ref->sizes); });
   return join_parts(source.place.form, parts, state == "param" ? Summands::kSum : Summands::kMean);
 }
 
@@ -182,7 +180,7 @@ std::string note_of(const TpForm& form, int64_t ranks) {
   return permuted ? "rows in another order" : "";
 }
 
-ModelTensor tensor_of(const std::shared_ptr<Source>& source, const ParamSpec& spec) {
+ModelTensor tensor_of(const std::shared_ptr<const Source>& source, const ParamSpec& spec) {
   const NeoxFiles& files = *source->files;
   const TpForm& form = source->place.form;
   check_shapes(files, source->parts, part_shape(form, spec.shape, files.tensor_parallel()),
@@ -193,12 +191,38 @@ ModelTensor tensor_of(const std::shared_ptr<Source>& source, const ParamSpec& sp
                 .note = note_of(form, files.tensor_parallel())};
   for (const NeoxTensor* part : source->parts[0])
     t.from.push_back(concat(part->layer, ".", part->name));
-  if (source->optimizer->absent().empty())
-    for (const auto& names : source->parts)
-      for (const NeoxTensor* part : names) source->optimizer->check(*part);
-  for (const std::string& state : source->optimizer->states())
-    t.states.push_back({state, [source, state] { return read_state(*source, state); }});
   return t;
+}
+
+using Sources = std::vector<std::shared_ptr<const Source>>;
+
+// The formula of RMS norms does not show in the files; with small epsilons both are the same.
+void check_norms(const NeoxFiles& files, const Config& config) {
+  bool own = config.value("norm") == "rmsnorm" && config.value("rmsnorm_fusion") != "true";
+  if (!own || config.model.norm_eps < 1e-6) return;
+  log_warning(files.dir().string(), " has RMS norms with an epsilon of ", config.model.norm_eps,
+              ". Until May 2025 GPT-NeoX computed x / (rms + epsilon) where rmsnorm_fusion is "
+              "false; here, and there since then, it is x / sqrt(rms^2 + epsilon). If this "
+              "checkpoint is of before, the converted model's logits differ by up to some percent; "
+              "rms_norm_epsilon: 1e-8 in its configs/ brings them nearer");
+}
+
+constexpr const char* kState = "state of the optimizer";
+
+// `sources` are those of the tensors.
+void open_train_state(ModelFiles& model, const std::shared_ptr<const NeoxFiles>& files,
+                      const Sources& sources) {
+  auto optimizer = std::make_shared<const NeoxOptimizer>(files, model.config);
+  if (!optimizer->absent().empty()) return model.ignored.push_back({kState, optimizer->absent()});
+  for (const auto& source : sources)
+    for (const auto& names : source->parts)
+      for (const NeoxTensor* part : names) optimizer->check(*part);
+  add_train_state(model, *files, *optimizer);
+  for (size_t i = 0; i < sources.size(); ++i)
+    for (const std::string& state : optimizer->states())
+      model.tensors[i].states.push_back({state, [source = sources[i], optimizer, state] {
+                                           return read_state(*source, *optimizer, state);
+                                         }});
 }
 
 // A tensor that is there once more must not say something else.
@@ -220,79 +244,6 @@ void account(ModelFiles& model, const NeoxFiles& files, const std::set<const Neo
     check_copy(files, t);
     model.ignored.push_back({concat(t.layer, ".", t.name), reason});
   }
-}
-
-std::optional<int64_t> integer(const TorchFile& file, const char* path) {
-  auto value = file.root().find(path);
-  if (!value || !value->is(Kind::kInt)) return std::nullopt;
-  return value->as_int();
-}
-
-int64_t global_batch(const TorchFile& file, const Config& config) {
-  if (auto batch = integer(file, "ds_config.train_batch_size")) return *batch;
-  return plan_batch(config, integer(file, "dp_world_size").value_or(1)).global;
-}
-
-// DeepSpeed counts the steps since the last overflow; the scale grows at multiples of the window,
-// without ZeRO one step behind them.
-void add_loss_scale(TrainState& state, const Value& scaler) {
-  auto count = [&](const char* key, int64_t otherwise) {
-    auto value = scaler.find(key);
-    return value && value->is(Kind::kInt) ? value->as_int() : otherwise;
-  };
-  auto whole = [&](const char* key, int64_t otherwise) {
-    auto value = scaler.find(key);
-    if (!value || (!value->is(Kind::kInt) && !value->is(Kind::kFloat))) return otherwise;
-    return std::max<int64_t>(1, std::llround(value->as_float()));
-  };
-  state.loss_scale = scaler.at("cur_scale").as_float();
-  int64_t since = count("cur_iter", 0) - 1 - count("last_overflow_iter", -1);
-  int64_t window = whole("scale_window", 1000);
-  bool zero = scaler.find("cur_hysteresis").has_value();
-  state.growth = since <= 0 ? 0 : zero ? since % window : (since - 1) % window + 1;
-  state.hysteresis = count("cur_hysteresis", 1);
-}
-
-// Why training cannot go on; "" where it can.
-std::string why_weights_alone(const NeoxFiles& files, const NeoxOptimizer& optimizer) {
-  if (!optimizer.absent().empty()) return optimizer.absent();
-  if (files.states().empty()) return "there is no mp_rank file";
-  std::vector<std::string> missing = missing_settings(config_files(files));
-  return missing.empty() ? "" : "configs/ does not say " + split(missing[0], '=')[0];
-}
-
-void add_train_state(ModelFiles& model, const NeoxFiles& files, const NeoxOptimizer& optimizer) {
-  if (std::string why = why_weights_alone(files, optimizer); !why.empty()) {
-    for (ModelTensor& t : model.tensors) t.states.clear();
-    model.ignored.push_back({"state of the optimizer", why});
-    return;
-  }
-  const TorchFile& file = files.states()[0];
-  const Config& config = model.config;
-  if (config.optimizer.gradient_clipping == 1 && !file.root().find("ds_config.gradient_clipping"))
-    log_warning(files.dir().string(),
-                ": the run had gradient_clipping: 1 and did not clip, since "
-                "GPT-NeoX hands DeepSpeed only what differs from its own defaults; neox-train "
-                "clips, and goes on as the run did with gradient_clipping: 0");
-  TrainState state{.iteration = model.iteration};
-  state.optimizer_steps =
-      integer(file, "lr_scheduler.num_iters")
-          .value_or(state.iteration - integer(file, "skipped_steps").value_or(0));
-  state.global_batch = global_batch(file, config);
-  BatchSchedule batches = batch_schedule(config, state.global_batch);
-  state.consumed_samples = batches.samples_of(state.iteration);
-  state.dataset_samples = samples_of_run(config, batches);
-  if (config.precision.type == Precision::kFp16) {
-    auto scaler = loss_scaler(files.partitions().empty() ? file : files.partitions()[0][0]);
-    check_io(scaler.has_value(), file.name(),
-             " is of a run in fp16, but its optimizer has no loss scale (cur_scale)");
-    add_loss_scale(state, *scaler);
-  }
-  if (int64_t step = optimizer.step(); step > 0 && step != state.optimizer_steps)
-    model.ignored.push_back({concat("step ", step, " of the optimizer"),
-                             concat("the correction of the moments goes on from ",
-                                    state.optimizer_steps, ", the step of the learning rate")});
-  model.train = state;
 }
 
 struct Reason {
@@ -338,11 +289,17 @@ void check_rows(const NeoxFiles& files, const ModelConfig& model, Rows rows) {
                     "convert it with --from neox-gqa-slots");
 }
 
-ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files, Rows rows) {
-  ModelFiles model{.where = files->dir().string(), .config = load_configs(*files), .files = files};
-  model.config.model.vocab = rows_of_embedding(*files);
-  check_rows(*files, model.config.model, rows);
-  auto optimizer = std::make_shared<const NeoxOptimizer>(files, model.config);
+// Why training cannot go on, as far as that shows without the optimizer; "" where it may.
+std::string why_weights_alone(const NeoxFiles& files) {
+  if (!files.has_optimizer()) return "the checkpoint has none";
+  if (files.states().empty()) return "there is no mp_rank file";
+  std::vector<std::string> missing = missing_settings(config_files(files));
+  return missing.empty() ? "" : "configs/ does not say " + split(missing[0], '=')[0];
+}
+
+// The tensors, and how they are read.
+Sources add_tensors(ModelFiles& model, const std::shared_ptr<const NeoxFiles>& files, Rows rows) {
+  Sources sources;
   std::set<const NeoxTensor*> used;
   for (const ParamSpec& spec : parameters(model.config.model)) {
     NeoxPlace place = neox_place(model.config.model, spec.name);
@@ -350,17 +307,44 @@ ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files, Rows rows) 
     if (slots) place.form.split = TpSplit::kQkvSlots;
     Parts parts = find_parts(*files, place);
     for (const auto& names : parts) used.insert(names.begin(), names.end());
-    auto source = std::make_shared<Source>(Source{files, optimizer, place, parts, spec.shape});
-    model.tensors.push_back(tensor_of(source, spec));
+    sources.push_back(std::make_shared<const Source>(Source{files, place, parts, spec.shape}));
+    model.tensors.push_back(tensor_of(sources.back(), spec));
   }
   account(model, *files, used);
+  return sources;
+}
+
+// A value of another kind than expected says so without its file.
+template <class Function>
+auto naming(const NeoxFiles& files, const Function& function) {
+  try {
+    return function();
+  } catch (const Error& error) {
+    std::string where = files.dir().string(), what = error.what();
+    if (what.find(where) != what.npos || error.exit() != Exit::kIo) throw;
+    fail(error.exit(), where, ": ", what);
+  }
+}
+
+ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files, Rows rows) {
+  ModelFiles model{.where = files->dir().string(), .config = load_configs(*files), .files = files};
+  model.config.model.vocab = rows_of_embedding(*files);
+  check_rows(*files, model.config.model, rows);
+  check_norms(*files, model.config);
+  Sources sources = add_tensors(model, files, rows);
   if (!files->states().empty()) {
     const TorchFile& file = files->states()[0];
     for (const char* key : {"iteration", "total_iters", "global_steps"})
-      if (model.iteration == 0) model.iteration = integer(file, key).value_or(0);
+      if (model.iteration == 0) model.iteration = neox_integer(file, key).value_or(0);
     name_left_out(model, file);
   }
-  add_train_state(model, *files, *optimizer);
+  std::string why = why_weights_alone(*files);
+  if (why.empty())
+    model.open_train_state = [files, sources](ModelFiles& opened) {
+      naming(*files, [&] { open_train_state(opened, files, sources); });
+    };
+  else
+    model.ignored.push_back({kState, why});
   follow_tokenizer(model.config.tokenizer, files->dir().parent_path() / kTokenizerDir);
   add_run_companions(model);
   return model;
@@ -368,14 +352,7 @@ ModelFiles open_model(const std::shared_ptr<const NeoxFiles>& files, Rows rows) 
 
 ModelFiles open_in(const fs::path& path, Rows rows) {
   auto files = std::make_shared<const NeoxFiles>(path);
-  try {
-    return open_model(files, rows);
-  } catch (const Error& error) {
-    // A value of another kind than expected says so without its file.
-    std::string where = files->dir().string(), what = error.what();
-    if (what.find(where) != what.npos || error.exit() != Exit::kIo) throw;
-    fail(error.exit(), where, ": ", what);
-  }
+  return naming(*files, [&] { return open_model(files, rows); });
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ NeoxFiles::NeoxFiles(const fs::path& path) : dir_(step_directory(path)) {
     by_name_[infos_[i].name] = i;
   }
   check_states();
-  open_partitions(found.partitions);
+  partition_paths_ = std::move(found.partitions);
 }
 
 void NeoxFiles::add(int64_t layer, int64_t rank, Value module, const TorchFile& file,
@@ -170,8 +170,18 @@ void NeoxFiles::check_world(int64_t mp_rank) const {
   }
 }
 
-void NeoxFiles::open_partitions(const std::map<Pair, fs::path>& paths) {
-  if (paths.empty()) return;
+bool NeoxFiles::has_optimizer() const {
+  auto holds = [](const TorchFile& file) {
+    auto optimizer = file.root().find("optimizer");
+    return optimizer && !optimizer->is(Kind::kNone);
+  };
+  return has_partitions() || std::ranges::any_of(states_, holds);
+}
+
+std::vector<std::vector<TorchFile>> NeoxFiles::open_partitions() const {
+  const auto& paths = partition_paths_;
+  std::vector<std::vector<TorchFile>> partitions;
+  if (paths.empty()) return partitions;
   int64_t data = 0, stages = std::max<int64_t>(1, static_cast<int64_t>(states_.size()) / ranks_);
   for (const auto& [place, path] : paths) {
     data = std::max(data, place.second + 1);
@@ -183,15 +193,16 @@ void NeoxFiles::open_partitions(const std::map<Pair, fs::path>& paths) {
       check_io(world->as_int() == data, states_[0].name(), ": dp_world_size is ", world->as_int(),
                ", but zero_pp_rank files of ", data, " data-parallel ranks are there");
   for (int64_t mp = 0; mp < stages * ranks_; ++mp) {
-    partitions_.emplace_back();
+    partitions.emplace_back();
     for (int64_t rank = 0; rank < data; ++rank) {
       auto path = paths.find({mp, rank});
       check_io(path != paths.end(),
                (dir_ / numbered("zero_pp_rank_%d_mp_rank_%02d_optim_states.pt", rank, mp)).string(),
                " is missing; ", paths.begin()->second.filename().string(), " is there");
-      partitions_.back().emplace_back(path->second);
+      partitions.back().emplace_back(path->second);
     }
   }
+  return partitions;
 }
 
 at::Tensor NeoxFiles::read(const std::string& name) const {

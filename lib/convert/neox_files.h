@@ -1,5 +1,6 @@
-// The files of a GPT-NeoX checkpoint, as DeepSpeed writes them; docs/convert.md lists them. All are
-// opened and indexed at once; tensors stay in the files until they are read.
+// The files of a GPT-NeoX checkpoint, as DeepSpeed writes them; docs/convert.md lists them. All but
+// the zero_pp_rank files are opened and indexed at once; tensors stay in the files until they are
+// read.
 #pragma once
 #include <map>
 #include <memory>
@@ -45,8 +46,12 @@ class NeoxFiles : public TensorSource {
 
   // mp_rank files, by stage x tensor_parallel() + rank; none where only layers are there.
   const std::vector<torchfile::TorchFile>& states() const { return states_; }
-  // zero_pp_rank files: [mp_rank][data-parallel rank]; empty where there are none.
-  const std::vector<std::vector<torchfile::TorchFile>>& partitions() const { return partitions_; }
+  // Is an optimizer's state in files of states, or in zero_pp_rank files?
+  bool has_optimizer() const;
+  bool has_partitions() const { return !partition_paths_.empty(); }
+  // zero_pp_rank files: [mp_rank][data-parallel rank]. Throws (74) naming the file that is missing,
+  // damaged, or not of the same checkpoint as the others.
+  std::vector<std::vector<torchfile::TorchFile>> open_partitions() const;
 
  private:
   void open_layers(const std::map<std::pair<int64_t, int64_t>, fs::path>& paths);
@@ -54,7 +59,6 @@ class NeoxFiles : public TensorSource {
   void add(int64_t layer, int64_t rank, torchfile::Value module, const torchfile::TorchFile& file,
            const std::string& full);
   void open_states(const std::map<int64_t, fs::path>& paths);
-  void open_partitions(const std::map<std::pair<int64_t, int64_t>, fs::path>& paths);
   void check_states() const;
   void check_world(int64_t mp_rank) const;
 
@@ -63,7 +67,7 @@ class NeoxFiles : public TensorSource {
   bool sequential_ = false;
   std::vector<std::unique_ptr<torchfile::TorchFile>> layer_files_;
   std::vector<torchfile::TorchFile> states_;
-  std::vector<std::vector<torchfile::TorchFile>> partitions_;
+  std::map<std::pair<int64_t, int64_t>, fs::path> partition_paths_;  // by mp_rank, data rank
   std::vector<NeoxTensor> held_;
   std::vector<TensorInfo> infos_;  // of the same positions
   std::map<std::tuple<int64_t, int64_t, std::string>, size_t> by_place_;

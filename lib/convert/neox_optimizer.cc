@@ -58,18 +58,13 @@ int64_t elements_of(const std::vector<Param>& params) {
 }  // namespace
 
 NeoxOptimizer::NeoxOptimizer(std::shared_ptr<const NeoxFiles> files, const Config& config)
-    : files_(std::move(files)) {
+    : files_(std::move(files)), partitions_(files_->open_partitions()) {
   for (const StateName& s : kStates)
     if (s.kind == config.optimizer.kind) keys_[s.ours] = s.theirs;
-  bool zero = !files_->partitions().empty();
-  size_t n = zero ? files_->partitions().size() : files_->states().size();
-  for (size_t mp = 0; mp < n; ++mp)
-    shares_.push_back(zero ? zero_shares(files_->partitions()[mp])
-                           : plain_shares(files_->states()[mp]));
-  bool none = std::ranges::all_of(shares_, [](const auto& groups) { return groups.empty(); });
-  if (none)
-    absent_ = "the checkpoint has none";
-  else if (keys_.empty())
+  for (const auto& files_of_rank : partitions_) shares_.push_back(zero_shares(files_of_rank));
+  if (partitions_.empty())
+    for (const TorchFile& file : files_->states()) shares_.push_back(plain_shares(file));
+  if (keys_.empty())
     absent_ =
         concat("that of optimizer.type ", config.value("optimizer.type"), " is not converted");
   else if (!first_share(shares_[0], files_->dir()).find(keys_.begin()->second))
@@ -78,13 +73,15 @@ NeoxOptimizer::NeoxOptimizer(std::shared_ptr<const NeoxFiles> files, const Confi
 }
 
 void NeoxOptimizer::open(const Config& config) {
-  bool zero = !files_->partitions().empty();
-  const TorchFile& first = zero ? files_->partitions()[0][0] : files_->states()[0];
-  step_ = optimizer_step(first, shares_[0]);
+  step_ = optimizer_step(first_file(), shares_[0]);
   if (first_share(shares_[0], files_->dir()).master) keys_["param"] = "master";
   for (const auto& [ours, theirs] : keys_) states_.push_back(ours);
   std::vector<Params> params = all_params(config);
   for (size_t mp = 0; mp < shares_.size(); ++mp) add_params(mp, params[mp]);
+}
+
+const TorchFile& NeoxOptimizer::first_file() const {
+  return partitions_.empty() ? files_->states()[0] : partitions_[0][0];
 }
 
 // As DeepSpeed's param_shapes says: the order is that of the flat vectors.
@@ -203,8 +200,8 @@ void NeoxOptimizer::add_params(size_t mp_rank, const Params& params) {
 // What DeepSpeed's param_slice_mappings says of each data-parallel rank's share must agree.
 void NeoxOptimizer::check_slices(size_t mp_rank, size_t group, const std::vector<Param>& params,
                                  const std::vector<int64_t>& sizes) const {
-  if (files_->partitions().empty()) return;
-  const auto& files = files_->partitions()[mp_rank];
+  if (partitions_.empty()) return;
+  const auto& files = partitions_[mp_rank];
   int64_t begin = 0;
   for (size_t rank = 0; rank < files.size() && sizes.size() == files.size();
        begin += sizes[rank++]) {
@@ -225,7 +222,8 @@ void NeoxOptimizer::check_slices(size_t mp_rank, size_t group, const std::vector
         said == wanted, files[rank].name(), ": param_slice_mappings of group ", group,
         " names other slices of parameters than the sizes of the group give; "
         "the files are not of one run, or its zero_optimization.round_robin_gradients was true, "
-        "whose order is not read (without zero_pp_rank files the weights alone are taken)");
+        "whose order is not read (with --dtype, or without zero_pp_rank files, the weights alone "
+        "are taken)");
   }
 }
 

@@ -18,7 +18,8 @@ namespace neox {
 
 class NeoxOptimizer {
  public:
-  // Throws (74) where pieces are missing or do not add up to the parameters.
+  // Of files that have one. Throws (74) where pieces are missing or do not add up to the
+  // parameters.
   NeoxOptimizer(std::shared_ptr<const NeoxFiles> files, const Config& config);
 
   // Why there is nothing that training could go on from; "" where there is.
@@ -31,6 +32,8 @@ class NeoxOptimizer {
   at::Tensor read(const std::string& state, const NeoxTensor& parameter) const;
   // Steps as the optimizer itself counts them; 0 where it does not.
   int64_t step() const { return step_; }
+  // One that has what each of them has, such as the loss scale.
+  const torchfile::TorchFile& first_file() const;
 
  private:
   struct Param {
@@ -57,6 +60,7 @@ class NeoxOptimizer {
                     const std::vector<int64_t>& sizes) const;
 
   std::shared_ptr<const NeoxFiles> files_;
+  std::vector<std::vector<torchfile::TorchFile>> partitions_;  // [mp_rank][data-parallel rank]
   std::string absent_;
   std::vector<std::string> states_;
   std::map<std::string, std::string> keys_;  // theirs by our state

@@ -13,7 +13,7 @@ namespace neox {
 struct FlatShare {
   std::optional<torchfile::Value> master;  // fp32 parameters
   torchfile::Value state;                  // dict: "exp_avg" ...; none where it never stepped
-  int64_t padding = 0;                     // elements at the end of each tensor, where it has them
+  int64_t padding = 0;  // elements at the end of the whole vector, of the last share
   const torchfile::TorchFile* file = nullptr;
 
   std::optional<torchfile::Value> find(const std::string& key) const;  // "master": the master

@@ -101,12 +101,12 @@ void write_layers(const ModelFiles& model, const std::vector<Written>& all, cons
                                 Item::ordered_dict({}));
 }
 
-// One tensor in memory at a time, each read once for every rank.
-Item module_of(const std::vector<Written>& all, int64_t rank, int64_t ranks) {
+Item module_of(const std::vector<Written>& all, int64_t rank, int64_t ranks,
+               const ReadTensor& read) {
   Entries entries;
   for (const Written& w : all)
     entries.emplace_back(concat("sequential.", w.layer, ".", w.name),
-                         item_of(w, rank, ranks, [](const ModelTensor& t) { return t.read(); }));
+                         item_of(w, rank, ranks, read));
   return Item::ordered_dict(std::move(entries));
 }
 
@@ -166,11 +166,14 @@ void write_neox(const ModelFiles& model, const Target& target) {
   check_usage(model.config.model.heads % layout.tensor == 0, "--tensor-parallel ", layout.tensor,
               " does not divide the ", model.config.model.heads, " attention heads");
   if (layout.pipe > 0) write_layers(model, all, dir, layout.tensor);
-  for (int64_t rank = 0; rank < layout.tensor * std::max<int64_t>(layout.pipe, 1); ++rank) {
-    Item module = layout.pipe > 0 ? Item() : module_of(all, rank, layout.tensor);
-    torchfile::write_torch_file(dir / numbered(kStateName, rank),
-                                state_of(model, module, layout, multiple));
-  }
+  for (int64_t stage = 0; stage < std::max<int64_t>(layout.pipe, 1); ++stage)
+    write_ranks(
+        layout.tensor,
+        [&](int64_t rank) { return dir / numbered(kStateName, stage * layout.tensor + rank); },
+        [&](int64_t rank, const ReadTensor& read) {
+          Item module = layout.pipe > 0 ? Item() : module_of(all, rank, layout.tensor, read);
+          return state_of(model, module, layout, multiple);
+        });
   if (!model.companions.empty()) copy_companions(model, target.dir / kTokenizerDir);
   yaml += tokenizer_yaml(model, fs::absolute(target.final_dir) / kTokenizerDir);
   write_flushed(dir / "configs" / "model.yml", yaml);

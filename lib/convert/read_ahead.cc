@@ -2,6 +2,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace neox {
@@ -26,26 +27,44 @@ ReadAhead::Ready ReadAhead::read(size_t number) {
 
 void ReadAhead::run(const std::stop_token& stop) {
   c10::AutoGradMode no_grad(false);  // a setting of each thread
-  for (size_t number = 0; number < sources_.size(); ++number) {
-    int64_t bytes = sources_[number].bytes;
+  for (;;) {
+    size_t number = 0;
     {
       std::unique_lock lock(mutex_);
-      auto fits = [&] { return bytes_ == 0 || bytes_ + bytes <= most_bytes_; };
-      if (!changed_.wait(lock, stop, fits)) return;
-      bytes_ += bytes;
+      auto fits = [&] {
+        return next_ == sources_.size() || bytes_ == 0 ||
+               bytes_ + sources_[next_].bytes <= most_bytes_;
+      };
+      if (!changed_.wait(lock, stop, fits) || next_ == sources_.size()) return;
+      number = next_++;
+      bytes_ += sources_[number].bytes;
     }
     Ready ready = read(number);
     std::lock_guard lock(mutex_);
-    ready_.push_back(std::move(ready));
+    if (number < taken_)
+      bytes_ -= sources_[number].bytes;  // skipped while it was read
+    else
+      ready_.push_back(std::move(ready));
     changed_.notify_all();
   }
+}
+
+void ReadAhead::skip_to(size_t number) {
+  for (; taken_ < number; ++taken_) {
+    if (ready_.empty()) continue;
+    ready_.pop_front();
+    bytes_ -= sources_[taken_].bytes;
+  }
+  next_ = std::max(next_, number);
+  changed_.notify_all();
 }
 
 at::Tensor ReadAhead::take(size_t number) {
   Ready ready;
   {
     std::unique_lock lock(mutex_);
-    if (number == taken_) {
+    if (number >= taken_) {
+      skip_to(number);
       changed_.wait(lock, [&] { return !ready_.empty(); });
       ready = std::move(ready_.front());
       ready_.pop_front();

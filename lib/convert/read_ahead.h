@@ -19,8 +19,8 @@ namespace neox {
 class ReadAhead {
  public:
   // Replaces the read of each tensor of the model, which must outlive this object. Who reads them
-  // in their order finds them in memory, at most most_bytes of them, or one. Any other order is
-  // right too, and as slow as without.
+  // in their order finds them in memory, at most most_bytes of them, or one; those that it skips
+  // are dropped. A tensor before the last one may be asked for too, and is read then.
   ReadAhead(ModelFiles& model, int64_t most_bytes);
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
@@ -38,15 +38,16 @@ class ReadAhead {
   void run(const std::stop_token& stop);
   Ready read(size_t number);
   at::Tensor take(size_t number);
+  void skip_to(size_t number);
 
   const int64_t most_bytes_;
   std::vector<Source> sources_;
   std::mutex reading_;  // files are read by one thread at a time
   std::mutex mutex_;    // guards what follows
   std::condition_variable_any changed_;
-  std::deque<Ready> ready_;  // from taken_ on
-  size_t taken_ = 0;
-  int64_t bytes_ = 0;  // of ready_, and of what is being read
+  std::deque<Ready> ready_;      // from taken_ on
+  size_t taken_ = 0, next_ = 0;  // number of the first that was not taken, that is not being read
+  int64_t bytes_ = 0;            // of ready_, and of what is being read
   std::jthread thread_;
 };
 

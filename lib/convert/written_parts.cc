@@ -1,8 +1,7 @@
 #include "convert/written_parts.h"
 
-#include <map>
 #include <memory>
-#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "convert/deepspeed_state.h"
@@ -11,13 +10,18 @@
 namespace neox {
 namespace {
 
-// Reads a tensor when it is first asked for and keeps it as long as it lives itself.
-ReadTensor reading_once() {
-  auto tensors = std::make_shared<std::map<const ModelTensor*, at::Tensor>>();
-  return [tensors](const ModelTensor& t) {
-    at::Tensor& tensor = (*tensors)[&t];
-    if (!tensor.defined()) tensor = t.read();
-    return tensor;
+// Keeps the tensor that was asked for last.
+ReadTensor keeping_last() {
+  struct Last {
+    const ModelTensor* from = nullptr;
+    at::Tensor tensor;
+  };
+  return [last = std::make_shared<Last>()](const ModelTensor& t) {
+    if (last->from == &t) return last->tensor;
+    *last = {};  // before the next one takes memory
+    last->tensor = t.read();
+    last->from = &t;
+    return last->tensor;
   };
 }
 
@@ -35,12 +39,20 @@ torchfile::Item part_item(const ModelTensor& from, const TpForm& form, int64_t r
   return tensor;
 }
 
+void write_ranks(int64_t ranks, const RankPath& path, const RankTree& tree) {
+  ReadTensor read = keeping_last();
+  std::vector<torchfile::NewFile> files;
+  for (int64_t rank = 0; rank < ranks; ++rank) files.push_back({path(rank), tree(rank, read)});
+  torchfile::write_torch_files(files);
+}
+
 void write_layer(const fs::path& dir, int64_t layer, int64_t ranks, const LayerEntries& entries) {
-  ReadTensor read = reading_once();
-  for (int64_t rank = 0; rank < ranks; ++rank)
-    if (torchfile::Item::Entries mine = entries(rank, read); !mine.empty())
-      torchfile::write_torch_file(dir / numbered(kLayerName, layer, rank),
-                                  torchfile::Item::ordered_dict(std::move(mine)));
+  if (entries(0, {}).empty()) return;
+  write_ranks(
+      ranks, [&](int64_t rank) { return dir / numbered(kLayerName, layer, rank); },
+      [&](int64_t rank, const ReadTensor& read) {
+        return torchfile::Item::ordered_dict(entries(rank, read));
+      });
 }
 
 std::string numbered(const char* format, int64_t a, int64_t b) {

@@ -16,8 +16,14 @@ using ReadTensor = std::function<at::Tensor(const ModelTensor&)>;
 torchfile::Item part_item(const ModelTensor& from, const TpForm& form, int64_t rank, int64_t ranks,
                           const ReadTensor& read);
 
-// Writes DeepSpeed's file of a layer of a pipeline for each rank that has tensors of it. `read`
-// reads a tensor once for all of them; one layer is in memory at a time.
+// Writes a file of PyTorch for each rank, side by side: `read` reads a tensor once for all of them,
+// and one is in memory at a time. All trees have the same tensors in the same order.
+using RankPath = std::function<fs::path(int64_t rank)>;
+using RankTree = std::function<torchfile::Item(int64_t rank, const ReadTensor& read)>;
+void write_ranks(int64_t ranks, const RankPath& path, const RankTree& tree);
+
+// In this way DeepSpeed's file of a layer of a pipeline for each rank; none of a layer without
+// tensors.
 using LayerEntries = std::function<torchfile::Item::Entries(int64_t rank, const ReadTensor& read)>;
 void write_layer(const fs::path& dir, int64_t layer, int64_t ranks, const LayerEntries& entries);
 

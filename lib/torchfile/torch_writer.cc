@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -150,25 +151,47 @@ class Pickler {
   std::unordered_map<const NewTensor*, size_t> keys_;
 };
 
+class OpenFile {
+ public:
+  explicit OpenFile(const NewFile& file) : zip_(file.path) {
+    zip_.add(concat(kTop, "data.pkl"), pickler_.pickle(file.root));
+    zip_.add(concat(kTop, ".format_version"), "1");
+    zip_.add(concat(kTop, ".storage_alignment"), "64");
+    zip_.add(concat(kTop, "byteorder"), "little");
+  }
+  size_t num_tensors() const { return pickler_.tensors().size(); }
+  void write_tensor(size_t i) {
+    const NewTensor& tensor = *pickler_.tensors()[i];
+    zip_.begin(concat(kTop, "data/", i),
+               static_cast<uint64_t>(numel(tensor) * info(tensor.dtype).bytes));
+    tensor.data([&](std::span<const std::byte> bytes) { zip_.write(bytes); });
+    zip_.end();
+  }
+  void publish() {
+    zip_.add(concat(kTop, "version"), "3\n");
+    zip_.publish();
+  }
+
+ private:
+  Pickler pickler_;
+  ZipWriter zip_;
+};
+
 }  // namespace
 
-void write_torch_file(const fs::path& path, const Item& root) {
-  Pickler pickler;
-  std::string pickle = pickler.pickle(root);
-  ZipWriter zip(path);
-  zip.add(concat(kTop, "data.pkl"), pickle);
-  zip.add(concat(kTop, ".format_version"), "1");
-  zip.add(concat(kTop, ".storage_alignment"), "64");
-  zip.add(concat(kTop, "byteorder"), "little");
-  for (size_t i = 0; i < pickler.tensors().size(); ++i) {
-    const NewTensor& tensor = *pickler.tensors()[i];
-    zip.begin(concat(kTop, "data/", i),
-              static_cast<uint64_t>(numel(tensor) * info(tensor.dtype).bytes));
-    tensor.data([&](std::span<const std::byte> bytes) { zip.write(bytes); });
-    zip.end();
+void write_torch_file(const fs::path& path, const Item& root) { write_torch_files({{path, root}}); }
+
+void write_torch_files(const std::vector<NewFile>& files) {
+  std::deque<OpenFile> open;
+  for (const NewFile& file : files) {
+    open.emplace_back(file);
+    check(open.back().num_tensors() == open[0].num_tensors(), file.path.string(), ": has ",
+          open.back().num_tensors(), " tensors, ", files[0].path.string(), " ",
+          open[0].num_tensors());
   }
-  zip.add(concat(kTop, "version"), "3\n");
-  zip.publish();
+  for (size_t i = 0; !open.empty() && i < open[0].num_tensors(); ++i)
+    for (OpenFile& file : open) file.write_tensor(i);
+  for (OpenFile& file : open) file.publish();
 }
 
 }  // namespace neox::torchfile

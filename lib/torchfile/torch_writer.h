@@ -98,4 +98,13 @@ class Item {
 // where a tensor hands over another number of bytes than it has.
 void write_torch_file(const fs::path& path, const Item& root);
 
+struct NewFile {
+  fs::path path;
+  Item root;
+};
+
+// The same of several files side by side: the first tensor of each, then the second of each ..., so
+// that what their tensors are made of is needed once. All have the same number of tensors.
+void write_torch_files(const std::vector<NewFile>& files);
+
 }  // namespace neox::torchfile

@@ -118,12 +118,10 @@ def flat(run, values, group, rank, moment):
 
 
 def partitions(vector, dp, alignment):
-    """DeepSpeed's equal pieces, and the padding of each."""
+    """DeepSpeed's equal pieces, and the padding of each: the last one counts all of it, also what lies before it."""
     padded = torch.cat([vector, torch.zeros(-vector.numel() % alignment)])
-    size = padded.numel() // dp
-    pieces = [piece.clone() for piece in padded.split(size)]
-    paddings = [min(size, max(0, (i + 1) * size - vector.numel())) for i in range(dp)]
-    return pieces, paddings
+    pieces = [piece.clone() for piece in padded.split(padded.numel() // dp)]
+    return pieces, [0] * (dp - 1) + [padded.numel() - vector.numel()]
 
 
 def slices(group, start, size):

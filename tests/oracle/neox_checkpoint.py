@@ -38,6 +38,8 @@ CASES = [
          activation="gelu", kind="bf16", zero=1, tp=2, pp=2, dp=3, layers=3),
     dict(name="Llama, pipe 0", norm="rmsnorm", activation="swiglu", kv_heads=2, attention_bias=False, mlp_bias=False,
          parallel=False, tp=2, pp=0, width=44),
+    dict(name="more padding than the last rank has, bf16", kind="bf16", zero=1, dp=64),
+    dict(name="more padding than the last rank has, fp16", kind="fp16", zero=1, dp=64),
     dict(name="old names, old stage 1", names="legacy", kind="fp16", zero=1, layout="old", tp=4, dp=2),
     dict(name="ALiBi, one norm, gated with biases, 4 x 2, fp16", pos_emb="alibi", tied_norms=True, heads=12, hidden=48,
          kv_heads=4, activation="geglu", kind="fp16", tp=4, pp=2, layers=3),
