@@ -160,6 +160,16 @@ TEST_F(ResumeTest, OfMuonWhereAStageOwnsMatricesAlone) {
   expect_bitwise({{.pp = 3, .shard = 3}, Keeping::kParameters});
 }
 
+// With five ranks and more some own nothing of a layer.
+TEST_F(ResumeTest, OfMuonOnManyRanksFromFewAndBack) {
+  options_ = tiny_options(optimizer_case("Muon"));
+  TinyResult whole = run({}).train(0, kSteps);
+  Ranks few{{.shard = 2}}, many{{.shard = 6}, Keeping::kChunks};
+  for (auto [saved, resumed] : {std::pair(few, many), std::pair(many, few)})
+    EXPECT_LE(distance(resume(resumed, save(saved)).state, whole.state), kTolerance);
+  expect_bitwise(many);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ResumeOptimizer, ::testing::ValuesIn(optimizer_cases()));
 
 }  // namespace
