@@ -49,7 +49,7 @@ TEST_F(CheckpointTest, ConvertsTheTypeWhereTheTargetHasAnother) {
 }
 
 TEST_F(CheckpointTest, BlocksAroundThePageCacheAndTheirTailsAreWritten) {
-  model_ = model_of(at::kFloat, {3001, 3001});  // 36 MB: two blocks and a piece, of one box
+  model_ = model_of(at::kFloat, {3001, 3001});  // 36 MB: blocks and a piece, of several boxes
   Layout layout(1);
   for (const char* state : {"param", "adam_m"})
     layout[0].push_back({"b",

@@ -247,6 +247,28 @@ TEST_F(ConfigTest, EstimateCountsPartsAndChunks) {
   EXPECT_EQ(estimate(load(model + "optimizer: {type: sgd}"), 128, 4).moment_bytes, 0);
 }
 
+// Muon's matrices have one owner each: QKV of 3 h^2 elements, h^2, and two of 4 h^2.
+TEST_F(ConfigTest, EstimateCountsMatricesThatAreOwnedWhole) {
+  auto of = [&](int stage, int64_t ranks) {
+    return estimate(load(concat("num_layers: 4\nhidden_size: 64\noptimizer: {type: muon}\n",
+                                "zero_optimization: {stage: ", stage, "}")),
+                    128, ranks);
+  };
+  int64_t h2 = 64 * 64, matrices = 12 * h2 + 7 * 64, n = of(0, 4).parameters;
+  // Four equal chunks are as large as the largest; more would take too much, and are not equal.
+  int64_t padded = n + 4 * (16 * h2 - matrices);
+  EXPECT_EQ(of(1, 4).parameter_bytes, 4 * padded);
+  EXPECT_EQ(of(1, 4).gradient_bytes, 4 * padded);
+  EXPECT_EQ(of(1, 4).rank_chunk, (n - 4 * matrices) / 4 + 4 * 4 * h2);
+  for (int64_t ranks : {8, 64}) {
+    EXPECT_EQ(of(1, ranks).parameter_bytes, 4 * n);
+    int64_t chunk = of(1, ranks).rank_chunk;
+    EXPECT_GE(chunk, 4 * h2);
+    EXPECT_LE(chunk, n / ranks + 1 + 4 * h2);
+    EXPECT_EQ(of(2, ranks).gradient_bytes, 4 * (chunk + 3 * matrices));
+  }
+}
+
 TEST_F(ConfigTest, EstimateFollowsTheLayout) {
   auto split = load("num_layers: 4\npipe_parallel_size: 2\nmodel_parallel_size: 2");
   auto e = estimate(split, 256, 8);

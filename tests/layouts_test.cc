@@ -171,12 +171,27 @@ TEST_P(Optimizers, PublishTheRoundedMasters) {
   TinyOptions options = tiny_options(GetParam());
   options.dtypes = {at::kBFloat16, at::kFloat, at::kFloat};
   options.precision = {.type = Precision::kBf16};
-  for (Layout layout : std::vector<Layout>{{}, {.shard = 2}, {.tp = 2}}) {
+  for (Layout layout : std::vector<Layout>{{}, {.shard = 2}, {.shard = 5}, {.tp = 2}}) {
     if (!has_layout(GetParam(), layout)) continue;
     TinyResult run = TinyRun(layout, options).train(0, 3);
     EXPECT_EQ(run.copies_differ, "") << to_string(layout);
     EXPECT_TRUE(run.steps.back().finite) << to_string(layout);
   }
+}
+
+// With five ranks and more each owns a matrix of some layers, and nothing of others.
+TEST(Muon, EqualsOneRankWhereRanksOwnNothingOfALayer) {
+  at::set_num_threads(1);
+  TinyOptions options = tiny_options(optimizer_case("Muon"));
+  TinyResult want = TinyRun({}, options).train(0, kSteps);
+  for (Keeping keeping : {Keeping::kAll, Keeping::kParameters, Keeping::kChunks})
+    for (Layout layout : std::vector<Layout>{{.shard = 5}, {.replicate = 2, .shard = 6, .tp = 2}}) {
+      options.keeping = keeping;
+      TinyResult got = TinyRun(layout, options).train(0, kSteps);
+      EXPECT_LE(distance(got.steps, want.steps), kTolerance) << to_string(layout);
+      EXPECT_LE(distance(got.state, want.state), kTolerance) << to_string(layout);
+      EXPECT_EQ(got.copies_differ, "") << to_string(layout);
+    }
 }
 
 TEST(OneBitAdam, IsExactAtEveryLayoutUntilItFreezes) {

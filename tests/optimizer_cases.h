@@ -1,5 +1,6 @@
 // One configuration of each optimizer, for the tests that all of them must pass.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,11 @@ inline std::vector<OptimizerCase> optimizer_cases() {
           {"Lion", lion},
           {"Muon", muon},
           {"OneBitAdam", one_bit}};
+}
+
+inline OptimizerCase optimizer_case(const std::string& name) {
+  auto cases = optimizer_cases();
+  return *std::ranges::find(cases, name, &OptimizerCase::name);
 }
 
 // 1-bit Adam depends on how many ranks send signs, and has no state to cut.

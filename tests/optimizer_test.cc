@@ -279,6 +279,25 @@ TEST(WholeTensors, HaveOneOwnerEach) {
   });
 }
 
+// Of three layers of four matrices each of twelve ranks owns one.
+TEST(WholeTensors, OfAllLayersAreSharedOutOverAllRanks) {
+  run_thread_ranks(12, [&](Communicator& world, Control&) {
+    std::vector<int64_t> owned;
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      std::vector<ParamSpec> specs;
+      for (int64_t rows : {48, 16, 64, 63})
+        specs.push_back({concat("layers.", layer, ".", rows), {rows, 16}, 0});
+      ParamBuffer buffer("decay.split", specs, {.shard = &world, .sum = {}},
+                         {.chunking = Chunking::kWholeTensors, .owned = owned});
+      owned = buffer.owned();
+      EXPECT_EQ(buffer.memory().params, 4 * ((48 + 16 + 64 + 63) * 16 + 8 * 8));  // 8 own a unit
+      EXPECT_EQ(buffer.memory().grads, buffer.memory().params);
+    }
+    EXPECT_EQ(std::ranges::min(owned), 16 * 16);
+    EXPECT_EQ(std::ranges::max(owned), 64 * 16);
+  });
+}
+
 struct Chain {  // the same in ATen, an operation at a time
   Tensor p, m, v;
   void step(const Tensor& grad, const AdamWConstants& c, double lr, double t) {

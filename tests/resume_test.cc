@@ -9,6 +9,7 @@
 #include "generate/load.h"
 #include "optimizer_cases.h"
 #include "tiny_run.h"
+#include "train/trainer.h"
 
 namespace neox {
 namespace {
@@ -55,9 +56,10 @@ class ResumeTest : public ::testing::Test {
   }
   // The steps after a resume.
   TinyResult resume(const Ranks& ranks, const fs::path& dir) const {
-    return run(ranks).train(kSaved, kSteps, [&](TrainStep& step, Control&) {
+    return run(ranks).train(kSaved, kSteps, [&](TrainStep& step, Control& control) {
       Checkpoint checkpoint(dir);
       auto chunks = step.owned();
+      check_states(checkpoint, chunks, {}, control);
       read_state(checkpoint, chunks, step.model());
       step.publish();
       step.restore(checkpoint.state().optimizer_steps);
@@ -147,6 +149,25 @@ TEST_P(ResumeOptimizer, IsBitwise) {
   expect_bitwise({{.pp = 2, .tp = 2}});
   Ranks sharded{{.shard = 3}, Keeping::kParameters};
   if (has_layout(GetParam(), sharded.layout)) expect_bitwise(sharded);
+}
+
+// A stage in the middle owns no parameter that Muon leaves to AdamW.
+TEST_F(ResumeTest, OfMuonWhereAStageOwnsMatricesAlone) {
+  options_ = tiny_options(optimizer_case("Muon"));
+  for (const ModelOption& option : kModelOptions)
+    if (option.name == std::string("NothingButMatrices")) option.set(options_);
+  expect_bitwise({{.pp = 3}});
+  expect_bitwise({{.pp = 3, .shard = 3}, Keeping::kParameters});
+}
+
+// With five ranks and more some own nothing of a layer.
+TEST_F(ResumeTest, OfMuonOnManyRanksFromFewAndBack) {
+  options_ = tiny_options(optimizer_case("Muon"));
+  TinyResult whole = run({}).train(0, kSteps);
+  Ranks few{{.shard = 2}}, many{{.shard = 6}, Keeping::kChunks};
+  for (auto [saved, resumed] : {std::pair(few, many), std::pair(many, few)})
+    EXPECT_LE(distance(resume(resumed, save(saved)).state, whole.state), kTolerance);
+  expect_bitwise(many);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ResumeOptimizer, ::testing::ValuesIn(optimizer_cases()));

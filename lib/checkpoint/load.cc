@@ -13,6 +13,19 @@ namespace {
 
 using TensorKey = std::pair<std::string, std::string>;  // state, name
 
+// Where `part`, which lies in `box`, begins in it; nothing where there are others between its
+// elements.
+std::optional<int64_t> offset_in(const Box& box, const Box& part) {
+  int64_t offset = 0;
+  bool several = false;
+  for (size_t d = 0; d < box.extent.size(); ++d) {
+    if (several && part.extent[d] != box.extent[d]) return std::nullopt;
+    several = several || part.extent[d] > 1;
+    offset = offset * box.extent[d] + part.start[d] - box.start[d];
+  }
+  return offset;
+}
+
 }  // namespace
 
 StateChunk elements_of(const StateChunk& chunk, std::pair<int64_t, int64_t> range) {
@@ -40,9 +53,9 @@ struct Checkpoint::Impl {
     return opened.catalog.tensors[static_cast<size_t>(box.tensor)];
   }
 
-  size_t find_tensor(const Want& want) const;
+  size_t find_tensor(const std::string& state, const Placement& p) const;
   using Plan = std::map<const StoredBox*, std::vector<Want>>;
-  void plan(const Want& want, Plan& jobs) const;
+  void plan(const StateChunk& chunk, const Placement& p, Plan& jobs) const;
   void read_file(size_t file, std::span<const StoredBox* const> wanted, const Plan& jobs) const;
   void check_sum(const StoredBox& box, const Checksum& found) const;
 
@@ -55,37 +68,40 @@ struct Checkpoint::Impl {
   mutable std::vector<std::atomic<bool>> rest_is_sound;
 };
 
-size_t Checkpoint::Impl::find_tensor(const Want& want) const {
-  const Placement& p = *want.placement;
-  auto found = ids.find({want.chunk->state, p.name});
+size_t Checkpoint::Impl::find_tensor(const std::string& state, const Placement& p) const {
+  auto found = ids.find({state, p.name});
   if (found == ids.end()) {
     std::vector<std::string> names;
     for (const auto& [key, id] : ids)
-      if (key.first == want.chunk->state) names.push_back(key.second);
+      if (key.first == state) names.push_back(key.second);
     std::string near = nearest(p.name, names);
-    fail(Exit::kIo, opened.dir.string(), " holds no ", want.chunk->state, " of ", p.name, " ",
+    fail(Exit::kIo, opened.dir.string(), " holds no ", state, " of ", p.name, " ",
          to_string(p.shape), near.empty() ? "" : "; it has one of " + near);
   }
   const StoredTensor& stored = opened.catalog.tensors[found->second];
-  check_io(stored.shape == p.shape, opened.dir.string(), ": ", want.chunk->state, " of ", p.name,
-           " is ", to_string(stored.shape), ", but ", to_string(p.shape),
+  check_io(stored.shape == p.shape, opened.dir.string(), ": ", state, " of ", p.name, " is ",
+           to_string(stored.shape), ", but ", to_string(p.shape),
            " is asked for: it was saved by a model of another architecture");
   return found->second;
 }
 
-void Checkpoint::Impl::plan(const Want& want, Plan& jobs) const {
-  const Placement& p = *want.placement;
-  std::string name = want.chunk->state + " of " + p.name;
-  check(want.chunk->data.is_contiguous() && p.offset >= 0 &&
-            p.offset + p.box.numel() <= want.chunk->data.numel(),
-        name, " ", to_string(p.box), " does not fit into its buffer");
-  size_t id = find_tensor(want);
+void Checkpoint::Impl::plan(const StateChunk& chunk, const Placement& p, Plan& jobs) const {
+  std::string name = chunk.state + " of " + p.name;
+  check(
+      chunk.data.is_contiguous() && p.offset >= 0 && p.offset + p.box.numel() <= chunk.data.numel(),
+      name, " ", to_string(p.box), " does not fit into its buffer");
+  size_t id = find_tensor(chunk.state, p);
   int64_t missing = p.box.numel();
   for (const StoredBox* box : boxes[id]) {
     std::optional<Box> both = intersect(box->box, p.box);
     if (!both) continue;
     missing -= both->numel();
-    jobs[box].push_back(want);
+    // Of a box that is wanted whole, and whose elements follow each other there too, each goes
+    // where it belongs as soon as it is read.
+    std::optional<int64_t> offset;
+    if (*both == box->box) offset = offset_in(p.box, *both);
+    jobs[box].push_back(offset ? Want{&chunk, *both, p.offset + *offset}
+                               : Want{&chunk, p.box, p.offset});
   }
   check_io(missing == 0, opened.dir.string(), ": ", missing, " elements of ", name, " ",
            to_string(p.box), " lie in none of its files, according to ", kIndexFile);
@@ -157,7 +173,7 @@ void Checkpoint::read(std::span<StateChunk> chunks, int rank) const {
   const Catalog& c = impl_->opened.catalog;
   Impl::Plan jobs;
   for (const StateChunk& chunk : chunks)
-    for (const Placement& placement : chunk.placements) impl_->plan({&chunk, &placement}, jobs);
+    for (const Placement& placement : chunk.placements) impl_->plan(chunk, placement, jobs);
   std::vector<std::vector<const StoredBox*>> of(c.files.size());
   for (const auto& [box, wants] : jobs) of[static_cast<size_t>(c.file_of(*box))].push_back(box);
   try {

@@ -13,6 +13,10 @@
 namespace neox {
 namespace {
 
+// Of a box, as far as it is cut: who wants a part of a tensor reads all of each box that it meets,
+// for the checksum.
+constexpr size_t kMostBoxBytes = kBlockBytes;
+
 std::string dataset_name(const StateChunk& chunk) { return chunk.buffer + "/" + chunk.state; }
 
 // Elements up to the end of the last box: what follows is padding.
@@ -91,8 +95,18 @@ class RankFile {
   void add_to_catalog(const Part& part) {
     auto dataset = static_cast<int64_t>(catalog_.datasets.size());
     catalog_.datasets.push_back({0, dataset_name(*part.chunk), part.offset});
-    for (const Placement& p : part.chunk->placements)
-      catalog_.boxes.push_back({tensor_id(*part.chunk, p), dataset, p.box, p.offset, {}});
+    for (const Placement& p : part.chunk->placements) add_boxes(*part.chunk, p, dataset);
+  }
+  // Of whole rows, where they are not longer than a box.
+  void add_boxes(const StateChunk& chunk, const Placement& p, int64_t dataset) {
+    auto most = static_cast<int64_t>(kMostBoxBytes / chunk.data.element_size());
+    int64_t id = tensor_id(chunk, p), all = p.box.numel(), row = all;
+    for (size_t d = 0; row > most; ++d) row /= p.box.extent[d];
+    int64_t step = most / row * row;
+    for (int64_t at = 0; at < all; at += step)
+      cover(p.box, at, std::min(at + step, all), [&](const Box& box, int64_t offset) {
+        catalog_.boxes.push_back({id, dataset, box, p.offset + offset, {}});
+      });
   }
   int64_t tensor_id(const StateChunk& chunk, const Placement& p) {
     auto next = static_cast<int64_t>(catalog_.tensors.size());

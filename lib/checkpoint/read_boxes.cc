@@ -35,8 +35,8 @@ bool is_plain(const Want& want, at::ScalarType dtype) {
 std::span<std::byte> target_bytes(const Want& want) {
   size_t item = want.chunk->data.element_size();
   return {static_cast<std::byte*>(want.chunk->data.mutable_data_ptr()) +
-              static_cast<size_t>(want.placement->offset) * item,
-          static_cast<size_t>(want.placement->box.numel()) * item};
+              static_cast<size_t>(want.offset) * item,
+          static_cast<size_t>(want.box.numel()) * item};
 }
 
 // The elements from the `from`-th on of a box that is wanted as it is stored.
@@ -49,20 +49,19 @@ void copy_through(const Want& want, int64_t from, std::span<std::byte> bytes,
     return;
   }
   auto count = static_cast<int64_t>(bytes.size() / item);
-  want.chunk->data.narrow(0, want.placement->offset + from, count)
-      .copy_(view_of(bytes, {count}, dtype));
+  want.chunk->data.narrow(0, want.offset + from, count).copy_(view_of(bytes, {count}, dtype));
 }
 
 // Copies what a whole stored box and a wanted one share.
 void scatter(const Want& want, const Box& box, std::span<std::byte> bytes, at::ScalarType dtype) {
-  const Placement& p = *want.placement;
   if (is_plain(want, dtype))
-    return copy_shared(box, bytes.data(), p.box, target_bytes(want).data(),
+    return copy_shared(box, bytes.data(), want.box, target_bytes(want).data(),
                        c10::elementSize(dtype));
-  std::optional<Box> both = intersect(box, p.box);
+  std::optional<Box> both = intersect(box, want.box);
   if (!both) return;
-  at::Tensor target = want.chunk->data.narrow(0, p.offset, p.box.numel()).view(p.box.extent);
-  part_of(target, p.box, *both).copy_(part_of(view_of(bytes, box.extent, dtype), box, *both));
+  at::Tensor target =
+      want.chunk->data.narrow(0, want.offset, want.box.numel()).view(want.box.extent);
+  part_of(target, want.box, *both).copy_(part_of(view_of(bytes, box.extent, dtype), box, *both));
 }
 
 class BoxReader {
@@ -120,8 +119,7 @@ class BoxReader {
     for (size_t b = block.first_box; b <= block.last_box; ++b) {
       const BoxRead& box = boxes_[b];
       const Want& want = box.wants->front();
-      if (box.wants->size() > 1 || !is_plain(want, box.dtype) ||
-          want.placement->box != box.box->box)
+      if (box.wants->size() > 1 || !is_plain(want, box.dtype) || want.box != box.box->box)
         return nullptr;
       int64_t from = std::max(box.range.begin, block.begin);
       std::byte* here = target_bytes(want).data() + (from - box.range.begin);
@@ -152,7 +150,7 @@ class BoxReader {
     auto item = static_cast<int64_t>(c10::elementSize(box.dtype));
     bool whole = true;
     for (const Want& want : *box.wants)
-      if (want.placement->box == box.box->box)
+      if (want.box == box.box->box)
         copy_through(want, (from - box.range.begin) / item, bytes, box.dtype);
       else
         whole = false;
@@ -164,7 +162,7 @@ class BoxReader {
       bytes = {held.get(), static_cast<size_t>(box.range.end - box.range.begin)};
     }
     for (const Want& want : *box.wants)
-      if (want.placement->box != box.box->box) scatter(want, box.box->box, bytes, box.dtype);
+      if (want.box != box.box->box) scatter(want, box.box->box, bytes, box.dtype);
   }
 
   // The whole box, for who brings its last piece.

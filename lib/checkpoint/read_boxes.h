@@ -9,10 +9,11 @@
 
 namespace neox {
 
-// A box that somebody wants.
+// A box that somebody wants, in the elements of the chunk from `offset` on.
 struct Want {
   const StateChunk* chunk;
-  const Placement* placement;
+  Box box;
+  int64_t offset;
 };
 
 struct BoxRead {

@@ -6,13 +6,12 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/batch_schedule.h"
+#include "config/estimate_state.h"
 
 namespace neox {
 namespace {
 
 using Block = ParameterParts::Block;
-
-int64_t divide_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 int64_t data_ranks(const Config& config, int64_t world) {
   int64_t cell = config.layout.pipe * config.layout.tensor;
@@ -39,75 +38,6 @@ void count_parameters(Estimate& e, const ModelConfig& model) {
   e.parameters = num_parameters(model);
   e.blocks = of_layers(model, model.layers, &Block::all);
   e.used = e.parameters - e.blocks + of_layers(model, model.layers, &Block::used);
-}
-
-// Elements on the fullest stage: whole layers, what tp splits divided by it. A tied head has its
-// copy of the embedding on the last stage.
-int64_t fullest_stage(const Estimate& e, const Config& config) {
-  int64_t tp = config.layout.tensor, pp = config.layout.pipe;
-  int64_t n = divide_up(config.model.layers, pp), whole = of_layers(config.model, n, &Block::whole);
-  int64_t layers = (of_layers(config.model, n, &Block::all) - whole) / tp + whole;
-  int64_t first = e.embedding / tp + e.embedding_norm + e.positions,
-          last = e.embedding / tp + e.final_norm;
-  if (pp > 1) return layers + std::max(first, last);
-  return layers + first + e.final_norm + e.head / tp;
-}
-
-// Norms and biases of layers, less than a hundredth of them, count as matrices.
-double state_of_each(const Estimate& e, const Config& config) {
-  return state_per_parameter(config.optimizer,
-                             static_cast<double>(e.blocks) / static_cast<double>(e.parameters));
-}
-
-// Elements of the largest layer's matrices on a rank.
-int64_t matrices(const Config& config) {
-  ParameterParts parts = parameter_parts(config.model);
-  const Block& block = config.model.moe ? parts.experts : parts.dense;
-  return (block.all - block.whole) / config.layout.tensor;
-}
-
-// Elements of the fullest stage that ZeRO 3 does not hold: of its layers' matrices a rank has its
-// chunk, and two layers at a time, or all that are recomputed together.
-int64_t let_go(const Config& config, int64_t shard) {
-  if (config.layout.zero_stage < 3 || shard == 1) return 0;
-  int64_t layers = divide_up(config.model.layers, config.layout.pipe),
-          together = config.train.recompute ? config.train.recompute_layers : 1,
-          all = layers * matrices(config);
-  int64_t held = std::max<int64_t>(2, together) * matrices(config);
-  return std::max<int64_t>(0, all - divide_up(all, shard) - held);
-}
-
-// Elements of the gradients that ZeRO 2 and 3 have on their way: of the layer that backward is in,
-// and of two that are being sent.
-int64_t under_way(const Config& config) {
-  if (config.layout.zero_stage < 2) return 0;
-  int64_t layers = divide_up(config.model.layers, config.layout.pipe);
-  return std::min<int64_t>(3, layers) * matrices(config);
-}
-
-void count_state(Estimate& e, const Config& config) {
-  e.rank_parameters = fullest_stage(e, config);
-  int64_t n = e.rank_parameters, size = element_bytes(config.precision.type);
-  int64_t state = std::max<int64_t>(size, 4);  // moments are fp32 at least
-  int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;
-  int64_t chunk = config.layout.zero_stage >= 1 ? divide_up(n, shard) : n;
-  e.parameter_bytes = (n - let_go(config, shard)) * size;
-  const auto& preference = config.train.preference;
-  if (preference && preference->has_reference() && !preference->reference_free)
-    e.reference_bytes = n * size;
-  e.gradient_bytes = (config.layout.zero_stage >= 2 ? chunk + under_way(config) : n) *
-                     gradient_bytes(config.precision);
-  if (config.precision.gradients)  // those of the embedding or of the head, which are fp32 before
-    e.gradient_bytes += divide_up(e.embedding, config.layout.tensor) * state;
-  const DiagnosticsConfig& d = config.train.diagnostics;
-  if (d.noise_steps > 0 && !d.noise_on_host)  // their sum over steps
-    e.gradient_bytes += divide_up(n, e.data_ranks) * state;
-  e.master_bytes = size < 4 ? chunk * 4 : 0;
-  e.moment_bytes =
-      static_cast<int64_t>(state_of_each(e, config) * static_cast<double>(chunk)) * state;
-  if (config.optimizer.kind == OptimizerKind::kOneBitAdam)  // what compression lost: not saved
-    e.moment_bytes += (chunk + divide_up(chunk, e.data_ranks)) * state;
-  if (config.optimizer.place == StatePlace::kHost) e.master_bytes = chunk * state;
 }
 
 // Where scores depend on the distance of tokens, or on documents, they have a mask, which all
@@ -156,12 +86,12 @@ void count_activations(Estimate& e, const Config& config) {
   double block = static_cast<double>(values) * per_value,
          once =
              mask_bytes(config, rows, size) + static_cast<double>(over > 1 ? 3 * values * size : 0);
-  int64_t layers = divide_up(model.layers, config.layout.pipe);
+  int64_t layers = ceil_div(model.layers, config.layout.pipe);
   int64_t in_flight = std::min(config.layout.pipe, e.batch.accumulation);
   int64_t group = std::min(config.train.recompute_layers, layers);
   e.activation_bytes_kept =
       static_cast<int64_t>(block * static_cast<double>(layers * in_flight) + once);
-  e.activation_bytes_recomputed = divide_up(layers, group) * in_flight * input * size +
+  e.activation_bytes_recomputed = ceil_div(layers, group) * in_flight * input * size +
                                   static_cast<int64_t>(block * static_cast<double>(group) + once);
   e.activation_bytes =
       config.train.recompute ? e.activation_bytes_recomputed : e.activation_bytes_kept;
@@ -202,11 +132,11 @@ void count_disk(Estimate& e, const Config& config) {
   e.files_per_checkpoint = e.world + 3;  // index.h5, train_state.json, COMPLETE
   e.num_files = most * e.files_per_checkpoint;
   bool async = config.checkpoint.async_save && e.num_checkpoints > 1;  // the last one needs none
-  int64_t shard = config.layout.shard > 0 ? config.layout.shard : e.data_ranks;
+  int64_t shard = shards(e, config);
   int64_t writers = config.layout.zero_stage >= 1 ? e.data_ranks / shard : e.data_ranks;
-  int64_t owned = divide_up(e.rank_parameters, e.data_ranks / writers);
+  int64_t owned = e.rank_chunk;
   if (async)
-    e.copy_bytes = static_cast<int64_t>(static_cast<double>(divide_up(owned, writers)) *
+    e.copy_bytes = static_cast<int64_t>(static_cast<double>(ceil_div(owned, writers)) *
                                         (1 + state_of_each(e, config))) *
                    state;
 }

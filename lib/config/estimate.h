@@ -24,6 +24,7 @@ struct Estimate {
   // Bytes on the rank that needs most.
   int64_t used = 0;             // of the parameters, what a token goes through
   int64_t rank_parameters = 0;  // elements
+  int64_t rank_chunk = 0;       // of these, whose state this rank has
   int64_t parameter_bytes = 0, reference_bytes = 0, gradient_bytes = 0, master_bytes = 0,
           moment_bytes = 0;
   int64_t activation_bytes = 0, logit_bytes = 0, memory_bytes = 0;

@@ -177,8 +177,13 @@ void GptNeoX::add_buffer(const std::string& name, const std::vector<ModelParam>&
         if (p.spec.decay == decay && p.spec.tp_dim.has_value() == split) specs.push_back(p.spec);
       if (specs.empty()) continue;
       std::string full_name = name + (decay ? ".decay" : ".plain") + (split ? ".split" : "");
-      BufferOptions options{options_.dtypes,   options_.device,   options_.keeping,
-                            mesh_.tp().rank(), mesh_.tp().size(), options_.chunking,
+      BufferOptions options{options_.dtypes,
+                            options_.device,
+                            options_.keeping,
+                            mesh_.tp().rank(),
+                            mesh_.tp().size(),
+                            options_.chunking,
+                            matrices_.empty() ? std::vector<int64_t>{} : matrices_.back()->owned(),
                             options_.side};
       buffers_.push_back(
           std::make_unique<ParamBuffer>(full_name, specs, sharing(split, stages), options));

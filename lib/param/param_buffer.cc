@@ -64,19 +64,20 @@ ParamBuffer::ParamBuffer(std::string name, std::vector<ParamSpec> specs, Sharing
     place_whole_tensors();
   else
     place_elements();
-  int64_t shards = sharing_.shard->size(), mine = sharing_.shard->rank();
+  int64_t size = bounds_.back();
   const Dtypes& types = options.dtypes;
-  auto zeros = [&](int64_t size, at::ScalarType type) {
-    return untouched_zeros(size, at::dtype(type).device(options.device));
+  auto zeros = [&](int64_t n, at::ScalarType type) {
+    return untouched_zeros(n, at::dtype(type).device(options.device));
   };
-  bool apart = options.keeping == Keeping::kChunks && shards > 1 && layer_matrices();
-  data_ = apart ? at::empty({chunk_ * shards}, at::dtype(types.param).device(options.device))
-                : zeros(chunk_ * shards, types.param);
-  own_ = apart ? zeros(chunk_, types.param) : data_.narrow(0, mine * chunk_, chunk_);
+  bool apart =
+      options.keeping == Keeping::kChunks && sharing_.shard->size() > 1 && layer_matrices();
+  data_ = apart ? at::empty({size}, at::dtype(types.param).device(options.device))
+                : zeros(size, types.param);
+  own_ = apart ? zeros(chunk_, types.param) : own_part(data_);
   master_ = types.state == types.param ? own_ : zeros(chunk_, types.state);
   if (options.keeping == Keeping::kAll) {
-    grad_ = zeros(chunk_ * shards, types.grad);
-    chunk_grad_ = grad_.narrow(0, mine * chunk_, chunk_);
+    grad_ = zeros(size, types.grad);
+    chunk_grad_ = own_part(grad_);
   } else if (options.keeping != Keeping::kNoGradients) {
     chunk_grad_ = zeros(chunk_, types.grad);
   }
@@ -98,24 +99,47 @@ void ParamBuffer::place_elements() {
     offsets_.push_back(n);
     n += box.numel();
   }
-  chunk_ = in_units((n + shards - 1) / shards, shards);
+  set_chunks(std::vector(static_cast<size_t>(shards), in_units((n + shards - 1) / shards, shards)));
 }
 
-// The largest first, each to the rank that has least.
+// The largest first, each to the rank that has least: of this bucket, which decides how large equal
+// chunks must be, then of all so far.
 void ParamBuffer::place_whole_tensors() {
-  std::vector<int64_t> used(static_cast<size_t>(sharing_.shard->size()), 0);
+  auto shards = static_cast<size_t>(sharing_.shard->size());
+  std::vector<int64_t> used(shards, 0);
   std::vector<size_t> order(boxes_.size()), owner(boxes_.size());
+  owned_ = options_.owned;
+  owned_.resize(shards, 0);
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) { return boxes_[i].numel(); });
   offsets_.resize(boxes_.size());
   for (size_t i : order) {
-    auto least = std::ranges::min_element(used);
-    owner[i] = static_cast<size_t>(least - used.begin());
-    offsets_[i] = *least;
-    *least += boxes_[i].numel();
+    size_t least = 0;
+    for (size_t r = 1; r < shards; ++r)
+      if (std::pair(used[r], owned_[r]) < std::pair(used[least], owned_[least])) least = r;
+    owner[i] = least;
+    offsets_[i] = used[least];
+    used[least] += boxes_[i].numel();
+    owned_[least] += boxes_[i].numel();
   }
-  chunk_ = in_units(*std::ranges::max_element(used), sharing_.shard->size());
-  for (size_t i = 0; i < boxes_.size(); ++i) offsets_[i] += static_cast<int64_t>(owner[i]) * chunk_;
+  // With a unit at least nobody needs to ask whether a chunk is empty.
+  for (int64_t& elements : used)
+    elements = in_units(std::max<int64_t>(elements, 1), sharing_.shard->size());
+  int64_t widest = *std::ranges::max_element(used), sum = std::reduce(used.begin(), used.end());
+  even_ = 2 * widest * sharing_.shard->size() <= 3 * sum;
+  if (even_) used.assign(shards, widest);
+  set_chunks(used);
+  for (size_t i = 0; i < boxes_.size(); ++i) offsets_[i] += bounds_[owner[i]];
+}
+
+void ParamBuffer::set_chunks(const std::vector<int64_t>& sizes) {
+  bounds_ = {0};
+  for (int64_t size : sizes) bounds_.push_back(bounds_.back() + size);
+  chunk_ = sizes[static_cast<size_t>(sharing_.shard->rank())];
+}
+
+at::Tensor ParamBuffer::own_part(const at::Tensor& flat) const {
+  return flat.narrow(0, bounds_[static_cast<size_t>(sharing_.shard->rank())], chunk_);
 }
 
 void ParamBuffer::add_leaf(const Box& box, int64_t offset) {
@@ -151,7 +175,7 @@ void ParamBuffer::enter_backward() {
   gather();
   finish_publish();
   if (grad_.defined()) return;
-  passing_ = at::zeros({chunk_ * sharing_.shard->size()}, chunk_grad_.options());
+  passing_ = at::zeros({bounds_.back()}, chunk_grad_.options());
   for (size_t i = 0; i < leaves_.size(); ++i)
     leaves_[i].mutable_grad() =
         passing_.narrow(0, offsets_[i], boxes_[i].numel()).view(boxes_[i].extent);
@@ -177,11 +201,8 @@ void ParamBuffer::sync() {
     sum_ = options_.side->run([this] { sum_shards(); });
     return;
   }
-  at::Tensor full = take_gradients();
-  at::Tensor mine = at::zeros({chunk_}, full.options());
-  sum_ = options_.side->run_holding([this, full, mine]() mutable {
-    sharing_.shard->reduce_scatter(full, mine);
-    chunk_grad_.add_(mine);
+  sum_ = options_.side->run_holding([this, full = take_gradients()]() mutable {
+    chunk_grad_.add_(sum_for_owners(full));
     sum_chunk();
   });
 }
@@ -192,7 +213,7 @@ at::Tensor ParamBuffer::take_gradients() {
     for (at::Tensor& leaf : leaves_) leaf.mutable_grad().reset();
     return std::exchange(passing_, {}).to(sent_type());
   }
-  int64_t whole = chunk_ * sharing_.shard->size();
+  int64_t whole = bounds_.back();
   if (leaves_.size() == 1 && boxes_[0].numel() == whole && leaves_[0].grad().defined())
     return std::exchange(leaves_[0].mutable_grad(), {}).flatten().to(sent_type());
   at::Tensor full = at::zeros({whole}, chunk_grad_.options().dtype(sent_type()));
@@ -209,13 +230,23 @@ at::ScalarType ParamBuffer::sent_type() const {
 }
 
 void ParamBuffer::sum_shards() {
-  Communicator& shard = *sharing_.shard;
-  if (shard.size() > 1) {
-    at::Tensor sent = grad_.to(sent_type()), mine = sent.narrow(0, shard.rank() * chunk_, chunk_);
-    shard.reduce_scatter(sent, mine);
+  if (sharing_.shard->size() > 1) {
+    at::Tensor sent = grad_.to(sent_type()), mine = sum_for_owners(sent);
     if (!mine.is_alias_of(grad_)) chunk_grad_.copy_(mine);
   }
   sum_chunk();
+}
+
+// The owned chunk of the sum over the shards, a view of `full`, of which the rest is lost. Chunks
+// of several sizes are summed on all ranks, for want of an operation that sends each to its owner:
+// with publish() three times the elements are sent instead of twice, but no padding.
+at::Tensor ParamBuffer::sum_for_owners(at::Tensor& full) {
+  at::Tensor mine = own_part(full);
+  if (even_)
+    sharing_.shard->reduce_scatter(full, mine);
+  else
+    sharing_.shard->all_reduce(full);
+  return mine;
 }
 
 void ParamBuffer::sum_chunk() {
@@ -266,7 +297,13 @@ void ParamBuffer::gather() {
 void ParamBuffer::start_gather() {
   gather_ = options_.side->run([this] {
     at::NoGradGuard no_grad;
-    sharing_.shard->all_gather(own_, data_);
+    if (even_) return sharing_.shard->all_gather(own_, data_);
+    if (gathered_around_use()) own_part(data_).copy_(own_);
+    for (size_t i = 0; i < boxes_.size(); ++i) {
+      auto owner = std::ranges::upper_bound(bounds_, offsets_[i]) - bounds_.begin() - 1;
+      at::Tensor values = data_.narrow(0, offsets_[i], boxes_[i].numel());
+      sharing_.shard->broadcast(values, static_cast<int>(owner));
+    }
   });
 }
 
@@ -288,7 +325,7 @@ const at::Tensor& ParamBuffer::param(size_t i) {
 
 std::vector<Placement> ParamBuffer::placements() const {
   std::vector<Placement> found;
-  int64_t from = sharing_.shard->rank() * chunk_, to = from + chunk_;
+  int64_t from = bounds_[static_cast<size_t>(sharing_.shard->rank())], to = from + chunk_;
   for (size_t i = 0; i < specs_.size(); ++i) {
     int64_t first = std::max(from, offsets_[i]),
             last = std::min(to, offsets_[i] + boxes_[i].numel());

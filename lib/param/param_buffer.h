@@ -49,8 +49,7 @@ enum class Keeping {
 // What may be cut where a bucket is shared out over the shards.
 enum class Chunking {
   kElements,      // anything: chunks of equal size
-  kWholeTensors,  // no matrix of a layer: each has one owner, and chunks are as large as the
-                  // largest
+  kWholeTensors,  // no matrix of a layer: each has one owner, and chunks may differ in size
 };
 
 struct BufferOptions {
@@ -59,6 +58,7 @@ struct BufferOptions {
   Keeping keeping = Keeping::kAll;
   int tp_rank = 0, tp_size = 1;
   Chunking chunking = Chunking::kElements;
+  std::vector<int64_t> owned = {};  // of buckets before, as of ParamBuffer::owned(); or nothing
   // Beside which gradients are summed and parameters gathered; null: one of its own.
   std::shared_ptr<SideStream> side = nullptr;
 };
@@ -127,6 +127,9 @@ class ParamBuffer {
   // The boxes in the owned chunk.
   std::vector<Placement> placements() const;
   int64_t chunk_size() const { return chunk_; }
+  // The elements of whole tensors that each shard owns, of this bucket and those before; nothing
+  // where tensors are cut.
+  const std::vector<int64_t>& owned() const { return owned_; }
   // Bytes here. master: beyond params, where it is of another type.
   struct Memory {
     int64_t params, grads, master;
@@ -139,6 +142,8 @@ class ParamBuffer {
   class Hook;
   void place_elements();
   void place_whole_tensors();
+  void set_chunks(const std::vector<int64_t>& sizes);
+  at::Tensor own_part(const at::Tensor& flat) const;
   bool here() const { return data_.storage().nbytes() > 0; }
   void start_gather();
   void add_leaf(const Box& box, int64_t offset);
@@ -146,6 +151,7 @@ class ParamBuffer {
   void sync();
   at::Tensor take_gradients();
   void sum_shards();
+  at::Tensor sum_for_owners(at::Tensor& full);
   void sum_chunk();
   at::ScalarType sent_type() const;
 
@@ -156,8 +162,11 @@ class ParamBuffer {
   std::vector<Box> boxes_;
   std::vector<int64_t> offsets_;
   std::vector<at::Tensor> leaves_;
-  int64_t chunk_ = 0;
-  at::Tensor data_, grad_;  // flat, shard->size() chunks; elements of no parameter stay 0
+  std::vector<int64_t> owned_;
+  std::vector<int64_t> bounds_;  // of the chunks
+  bool even_ = true;             // the chunks are of one size
+  int64_t chunk_ = 0;            // the owned one's
+  at::Tensor data_, grad_;       // flat, shard->size() chunks; elements of no parameter stay 0
   // Owned chunk; views of the above, or of each other, where type and size allow it.
   at::Tensor own_, master_, chunk_grad_;
   at::Tensor passing_;     // gradients of one backward, as grad_; from enter_backward() to the sync

@@ -89,19 +89,12 @@ std::vector<int32_t> ends_of_samples(const TrainerParts& p) {
   return ends;
 }
 
-// A checkpoint of another optimizer has other state.
-void check_states(const Checkpoint& checkpoint, const std::vector<StateChunk>& chunks,
-                  const Config& config) {
-  std::set<std::string> there = states_of(checkpoint.tensors()), wanted = states_of(chunks);
-  bool same = there == wanted;
-  there.erase("param"), wanted.erase("param");
-  check_usage(same, config.where("optimizer.type"), ": optimizer.type ",
-              config.value("optimizer.type"), " goes on from the states ",
-              wanted.empty() ? "none" : join(std::vector(wanted.begin(), wanted.end()), ", "),
-              ", but ", checkpoint.dir().string(), " has ",
-              there.empty() ? "none" : join(std::vector(there.begin(), there.end()), ", "),
-              "; go on with the optimizer that the run began with, or begin a run from its weights "
-              "(finetune: true, and another save directory)");
+// Of the chunks of all ranks: some may own matrices of layers alone.
+std::set<std::string> states_of_ranks(const std::vector<StateChunk>& chunks, Control& control) {
+  std::set<std::string> mine = states_of(chunks), all;
+  for (const std::string& theirs : control.gather(join(std::vector(mine.begin(), mine.end()), " ")))
+    for (const std::string& state : split(theirs, ' ')) all.insert(state);
+  return all;
 }
 
 // A reward model that begins as one that writes keeps the head that it has begun with.
@@ -115,6 +108,21 @@ void leave_out_new_head(const Checkpoint& checkpoint, std::vector<StateChunk>& c
 }
 
 }  // namespace
+
+void check_states(const Checkpoint& checkpoint, const std::vector<StateChunk>& chunks,
+                  const Config& config, Control& control) {
+  std::set<std::string> there = states_of(checkpoint.tensors()),
+                        wanted = states_of_ranks(chunks, control);
+  bool same = there == wanted;
+  there.erase("param"), wanted.erase("param");
+  check_usage(same, config.where("optimizer.type"), ": optimizer.type ",
+              config.value("optimizer.type"), " goes on from the states ",
+              wanted.empty() ? "none" : join(std::vector(wanted.begin(), wanted.end()), ", "),
+              ", but ", checkpoint.dir().string(), " has ",
+              there.empty() ? "none" : join(std::vector(there.begin(), there.end()), ", "),
+              "; go on with the optimizer that the run began with, or begin a run from its weights "
+              "(finetune: true, and another save directory)");
+}
 
 std::unique_ptr<GraphRecorder> recorder_of(const TrainConfig& config, int ranks,
                                            at::Device device) {
@@ -159,7 +167,7 @@ Trainer::Trainer(const TrainerParts& parts, Start start)
 void Trainer::load(const Checkpoint& checkpoint, Resume resume) {
   auto chunks = step_.owned();
   if (resume == Resume::kWhole)
-    check_states(checkpoint, chunks, p_.config);
+    check_states(checkpoint, chunks, p_.config, p_.control);
   else
     std::erase_if(chunks, [](const StateChunk& chunk) { return chunk.state != "param"; });
   if (resume == Resume::kWeights) leave_out_new_head(checkpoint, chunks);

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "checkpoint/background.h"
@@ -46,6 +47,11 @@ struct TrainerParts {  // all must outlive the trainer
 // train: what goes wrong in a recording of one of them may hang the others. One that was asked for
 // insists, so that no rank alone goes on without.
 std::unique_ptr<GraphRecorder> recorder_of(const TrainConfig& config, int ranks, at::Device device);
+
+// Collective over control. Throws Error (64) where the checkpoint is of another optimizer, which
+// has other states than the chunks that the ranks own.
+void check_states(const Checkpoint& checkpoint, const std::vector<StateChunk>& chunks,
+                  const Config& config, Control& control);
 
 class Trainer {
  public:
