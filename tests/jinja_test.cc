@@ -50,6 +50,16 @@ TEST(Jinja, NamesOfBlocks) {
             "<in>");
 }
 
+// As in Jinja2, whose marker is cleared at the end of the body.
+TEST(Jinja, ElseOfALoopWhereNoItemRanToTheEnd) {
+  EXPECT_EQ(rendered("{% for i in [1, 2] %}{{ i }}{% break %}{% else %}none{% endfor %}"), "1none");
+  EXPECT_EQ(rendered("{% for i in [1, 2] %}{{ i }}{% continue %}{% else %}none{% endfor %}"),
+            "12none");
+  EXPECT_EQ(rendered("{% for i in [1, 2] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% else %}"
+                     "none{% endfor %}"),
+            "1");
+}
+
 TEST(Jinja, ValuesAreThoseOfPython) {
   EXPECT_EQ(rendered("{{ [1, 2.0, 'a', none, true, {'k': (1,)}] }}"),
             "[1, 2.0, 'a', None, True, {'k': (1,)}]");

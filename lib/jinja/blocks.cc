@@ -77,14 +77,16 @@ Flow Loop::operator()(Scope& scope, GrowingText& out) const {
     }
     taken.push_back(item);
   }
-  if (taken.empty()) return run(otherwise, scope, out);
+  bool ran = false;  // some item to the end of the body
   for (size_t i = 0; i < taken.size(); ++i) {
     auto inner = inside(scope);
     assign(*inner, targets, taken[i]);
     inner->names["loop"] = loop_at(taken, i);
-    if (run(body, *inner, out) == Flow::kBreak) break;
+    Flow flow = run(body, *inner, out);
+    if (flow == Flow::kBreak) break;
+    ran = ran || flow == Flow::kOn;
   }
-  return Flow::kOn;
+  return ran ? Flow::kOn : run(otherwise, scope, out);
 }
 
 Value Macro::call(Scope& around, const Arguments& given) const {
