@@ -44,7 +44,8 @@ Value loop_at(const List& items, size_t i) {
       {"previtem", i > 0 ? items[i - 1] : Value(Undefined{"there is no previous item"})},
       {"nextitem", i + 1 < size ? items[i + 1] : Value(Undefined{"there is no next item"})}};
   loop.set("cycle", Function([i](const Arguments& given) {
-             if (given.values.empty()) throw Failure("cycle() of nothing");
+             static const Signature kTakes("first, /, *");
+             kTakes.check("cycle", given);
              return given.values[i % given.values.size()];
            }));
   return loop;
@@ -94,14 +95,15 @@ Value Macro::call(Scope& around, const Arguments& given) const {
   if (given.values.size() > parameters.size())
     throw Failure("macro " + name + " takes fewer values");
   auto known = [&](const std::string& given_name) {
-    return std::ranges::find(parameters, given_name, &std::pair<std::string, Expression>::first) !=
-           parameters.end();
+    auto behind = parameters.begin() + std::ssize(given.values);  // those that have a value
+    return std::ranges::find(behind, parameters.end(), given_name,
+                             &std::pair<std::string, Expression>::first) != parameters.end();
   };
   for (const auto& [given_name, value] : given.named) {
     if (given_name == "caller")
       scope->names["caller"] = value;
     else if (!known(given_name))
-      throw Failure("macro " + name + " has no parameter " + given_name);
+      throw Failure("macro " + name + " has no parameter " + given_name + " without a value");
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [parameter, otherwise] = parameters[i];

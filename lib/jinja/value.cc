@@ -61,15 +61,24 @@ Value::Value(Map v) {
   data = held(std::move(v), bytes);
 }
 
-const Value* Map::find(std::string_view key) const {
+namespace {
+
+template <class Items>
+auto place_of(Items& items, std::string_view key) {
   constexpr size_t kAtOnce = 16;  // are looked at in about the time of a step
   Budget::step(items.size() / kAtOnce);
-  auto at = std::ranges::find(items, key, &std::pair<std::string, Value>::first);
+  return std::ranges::find(items, key, &std::pair<std::string, Value>::first);
+}
+
+}  // namespace
+
+const Value* Map::find(std::string_view key) const {
+  auto at = place_of(items, key);
   return at == items.end() ? nullptr : &at->second;
 }
 
 void Map::set(const std::string& key, Value value) {
-  auto at = std::ranges::find(items, key, &std::pair<std::string, Value>::first);
+  auto at = place_of(items, key);
   if (at == items.end())
     items.emplace_back(key, std::move(value));
   else
@@ -370,10 +379,8 @@ class JsonWriter {
   }
 
   void new_line(int64_t depth) {
-    if (style_.indent < 0) return;
-    check_text(static_cast<size_t>(style_.indent));
-    check_text(static_cast<size_t>(style_.indent * depth));
-    out += "\n" + std::string(static_cast<size_t>(style_.indent * depth), ' ');
+    if (style_.indent) out += "\n";
+    for (int64_t i = 0; style_.indent && i < depth; ++i) out += *style_.indent;
   }
 
   const JsonStyle& style_;
