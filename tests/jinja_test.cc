@@ -143,6 +143,30 @@ TEST(Jinja, JsonIsIndentedByATextOrBlanks) {
             "[\n1\n][\n--1\n][1;2]");
 }
 
+TEST(Jinja, LinesEndAsPythonsDo) {
+  const char* values = R"({"t": "a\r\nb\u2028\u0085\u000b\u001c\u00c5\u2027\n"})";
+  EXPECT_EQ(rendered("{{ t | indent(1) }}|{{ '\\r' | indent(1) }}|{{ '' | indent(1, first=true) }}",
+                     values),
+            "a\n b\n\n\n\n Å\u2027\n|| ");
+  EXPECT_EQ(rendered("{{ t.splitlines() }} {{ t.splitlines(true) | length }} {{ ''.splitlines() }}",
+                     values),
+            "['a', 'b', '', '', '', 'Å‧'] 6 []");
+  EXPECT_EQ(rendered("{{ t.splitlines(true) | join == t }}", values), "True");
+}
+
+TEST(Jinja, WordsAreBetweenPythonsSpaces) {
+  EXPECT_EQ(rendered("{{ t | title }}", R"({"t": "a\u00a0bC\u2028d\u001ce-f"})"),
+            "A\u00a0Bc\u2028D\u001cE-F");
+}
+
+TEST(Jinja, WhatPythonDoesNotPrintStandsByItsNumber) {
+  EXPECT_EQ(
+      rendered(
+          "{{ [t] }}{{ {t[:1]: 1} }}",
+          R"({"t": "\u00a0\u00adé\u0085\u007f\u200b\u3000\ue000\ud83d\ude00\udb40\udc01 \u0378\t"})"),
+      "['\\xa0\\xadé\\x85\\x7f\\u200b\\u3000\\ue000😀\\U000e0001 \\u0378\\t']{'\\xa0': 1}");
+}
+
 TEST(Jinja, AnEmptyTextStandsAroundEachCharacter) {
   EXPECT_EQ(rendered("{{ 'aé漢'.replace('', '-') }} {{ 'abc' | replace('', 'x', 2) }} "
                      "{{ ''.replace('', 'x') }} {{ 'abc'.replace('', 'x', 0) }}"),

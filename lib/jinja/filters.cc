@@ -188,11 +188,13 @@ Value indented(const Value& value, const Arguments& given) {
   GrowingText out;
   if (flag(given, 1, "first")) out += by;
   bool blank = flag(given, 2, "blank");
-  std::vector<std::string> lines = split(text_of(value), '\n');
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) out += "\n";
-    if (i > 0 && (blank || !lines[i].empty())) out += by;
-    out += lines[i];
+  std::string text = text_of(value) + '\n';  // as Jinja2: a line end at the end begins a line
+  std::string_view rest = text;
+  for (bool first = true; !rest.empty(); first = false) {
+    Line line = take_line(rest);
+    if (!first) out += "\n";
+    if (!first && (blank || !line.text.empty())) out += by;
+    out += line.text;
   }
   return out.take();
 }

@@ -116,10 +116,8 @@ Value lines_in(const Value& text, const Arguments& given) {
   List lines;
   std::string_view rest = *text.text();
   while (!rest.empty()) {
-    size_t end = std::min(rest.find_first_of("\n\r\v\f"), rest.size());
-    size_t behind = rest.substr(end, 2) == "\r\n" ? end + 2 : std::min(end + 1, rest.size());
-    lines.push_back(std::string(rest.substr(0, keep && truth(*keep) ? behind : end)));
-    rest.remove_prefix(behind);
+    Line line = take_line(rest);
+    lines.push_back(std::string(line.text).append(keep && truth(*keep) ? line.end : ""));
   }
   return lines;
 }

@@ -158,25 +158,6 @@ std::string digits_of(double value) {
   return digits.find('.') == digits.npos ? digits + ".0" : digits;
 }
 
-// In the quotes that Python takes.
-std::string quoted(const std::string& text) {
-  bool single = text.find('\'') == text.npos || text.find('"') != text.npos;
-  char quote = single ? '\'' : '"';
-  std::string out(1, quote);
-  for (char c : text) {
-    constexpr std::string_view kNamed = "\n\r\t\\", kNames = "nrt\\";
-    if (size_t at = kNamed.find(c); at != kNamed.npos)
-      out += {'\\', kNames[at]};
-    else if (c == quote)
-      out += {'\\', c};
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
-      out += printed("\\x%02x", c);
-    else
-      out += c;
-  }
-  return out + quote;
-}
-
 std::string repr_at(int64_t level, const Value& value);
 
 // A namespace may hold itself.
@@ -187,7 +168,7 @@ std::string repr_at(int64_t level, const Value& value) {
   if (auto* flag = std::get_if<bool>(&value.data)) return *flag ? "True" : "False";
   if (auto* number = std::get_if<int64_t>(&value.data)) return digits_of(*number);
   if (auto* number = std::get_if<double>(&value.data)) return digits_of(*number);
-  if (value.text()) return quoted(*value.text());
+  if (value.text()) return in_quotes(*value.text());
   if (value.list()) {
     const List& list = *value.list();
     std::string all =
@@ -199,7 +180,7 @@ std::string repr_at(int64_t level, const Value& value) {
   return "{" +
          joined_texts(value.map()->items, ", ",
                       [&](const auto& item) {
-                        return quoted(item.first) + ": " + repr_at(level + 1, item.second);
+                        return in_quotes(item.first) + ": " + repr_at(level + 1, item.second);
                       }) +
          "}";
 }

@@ -54,8 +54,8 @@ CHATS = [
      {"role": "tool", "content": "3"}],
 ]
 VALUES = {"i": 7, "j": -3, "f": 2.5, "g": 1e-7, "t": "a b, é漢 \tc", "u": "Title case", "e": "", "l": [3, 1, 2], "k": ["b", "A", "c", "a"], "m": {"x": 1, "y": None},
-          "n": None, "yes": True, "no": False, "o": [{"a": 1, "b": "q"}, {"a": 0, "b": "p"}, {"b": "r"}], "big": 123456, "s": "  pad\n"}
-NUMBERS, TEXTS, LISTS = ["i", "j", "f", "g", "big", "3", "0", "2.0", "1_000", "yes"], ["t", "u", "e", "s", "'x\\n\\'y'", '"é"'], ["l", "k", "o", "[1, 'two']", "[]"]
+          "n": None, "yes": True, "no": False, "o": [{"a": 1, "b": "q"}, {"a": 0, "b": "p"}, {"b": "r"}], "big": 123456, "s": "  pad\n", "r": "a\r\n\u00a0b\u2028c\x1c\u0085d\u200b\n"}
+NUMBERS, TEXTS, LISTS = ["i", "j", "f", "g", "big", "3", "0", "2.0", "1_000", "yes"], ["t", "u", "e", "s", "r", "'x\\n\\'y'", '"é"'], ["l", "k", "o", "[1, 'two']", "[]"]
 ANY = NUMBERS + TEXTS + LISTS + ["m", "n", "no", "nothing", "{'k': 1}", "(1, 2)"]
 
 
@@ -150,7 +150,7 @@ def main():
     a = p.parse_args()
     all_jobs = list(jobs(a.cases))
     lines = "".join(json.dumps({"template": t, "values": v}) + "\n" for t, v in all_jobs)
-    answers = subprocess.run([a.tool], input=lines, capture_output=True, text=True, check=True).stdout.splitlines()
+    answers = subprocess.run([a.tool], input=lines, capture_output=True, text=True, check=True).stdout.rstrip("\n").split("\n")
     assert len(answers) == len(all_jobs)
     equal = refused = wrong = 0
     for (template, values), line in zip(all_jobs, answers):
