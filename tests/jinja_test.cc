@@ -50,6 +50,16 @@ TEST(Jinja, NamesOfBlocks) {
             "<in>");
 }
 
+// As in Jinja2, whose marker is cleared at the end of the body.
+TEST(Jinja, ElseOfALoopWhereNoItemRanToTheEnd) {
+  EXPECT_EQ(rendered("{% for i in [1, 2] %}{{ i }}{% break %}{% else %}none{% endfor %}"), "1none");
+  EXPECT_EQ(rendered("{% for i in [1, 2] %}{{ i }}{% continue %}{% else %}none{% endfor %}"),
+            "12none");
+  EXPECT_EQ(rendered("{% for i in [1, 2] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% else %}"
+                     "none{% endfor %}"),
+            "1");
+}
+
 TEST(Jinja, ValuesAreThoseOfPython) {
   EXPECT_EQ(rendered("{{ [1, 2.0, 'a', none, true, {'k': (1,)}] }}"),
             "[1, 2.0, 'a', None, True, {'k': (1,)}]");
@@ -77,6 +87,84 @@ TEST(Jinja, SaysWhereItCannotGoOn) {
             "74: t.jinja:3: 'dict object' has no attribute 'a'");
   EXPECT_EQ(refusal("{{ raise_exception('say ' ~ 2) }}"), "74: t.jinja: say 2");
   EXPECT_THAT(refusal("{{ l.append(1) }}", R"({"l": []})"), HasSubstr("append() is not allowed"));
+}
+
+// What is given beyond what a function takes is an error, as in Python, and not left out.
+TEST(Jinja, FunctionsTakeWhatPythonsTake) {
+  auto says = [](const char* call, const char* what) {
+    EXPECT_EQ(refusal(concat("{{ ", call, " }}")), concat("74: t.jinja:1: ", what)) << call;
+  };
+  says("'a' | upper(1, 2)", "upper() takes 0 values at most, but 2 are given");
+  says("'abc'.strip('a', 'b')", "strip() takes 1 value at most, but 2 are given");
+  says("[1] | join(',', none, 5)", "join() takes 2 values at most, but 3 are given");
+  says("'a'.find(sub='a')", "find() takes nothing by the name sub");
+  says("[] | map(attribute='a', zz=1)", "map() takes nothing by the name zz");
+  says("['a'] | map('upper', zz=1)", "upper() takes nothing by the name zz");
+  says("'1' | int(base=2)", "int() takes nothing by the name base");
+  says("'a' | replace('a', 'b', old='c')", "replace() is given its old twice");
+  says("'a' | replace('a')", "replace() lacks its new");
+  says("'a'.startswith()", "startswith() lacks its prefix");
+  says("1 is defined(2)", "defined() takes 0 values at most, but 1 is given");
+  says("[1] | select('eq') | list", "eq() lacks its other");
+  says("raise_exception()", "raise_exception() lacks its message");
+  says("range(1, stop=2)", "range() takes nothing by the name stop");
+  says("'a'.startswith(['a'])", "a value of type list stands where a str must");
+  says("[] | tojson(separators=[','])", "tojson() takes two separators");
+  EXPECT_THAT(refusal("{% macro f(a) %}{% endmacro %}{{ f(1, a=2) }}"),
+              HasSubstr("macro f has no parameter a without a value"));
+  EXPECT_THAT(refusal("{{ dict(a=1, a=2) }}"), HasSubstr("a call gives its a twice"));
+  EXPECT_EQ(rendered("{{ 'a' | replace(new='b', old='a') }}{{ 'a,b'.split(maxsplit=1, sep=',') }}"),
+            "b['a', 'b']");
+}
+
+TEST(Jinja, PartsOfTextsAndListsAreLookedThrough) {
+  EXPECT_EQ(rendered("{{ t.find('</t>', 3) }} {{ t.rfind('é', 0, -3) }} {{ t.find('c', 11) }} "
+                     "{{ 'abcabc'.count('a', 1) }} {{ 'abc'.count('', 1) }} {{ ''.find('', 1) }}",
+                     R"({"t": "é</t>é</t>c"})"),
+            "6 5 -1 1 3 -1");
+  EXPECT_EQ(rendered("{{ 'xab'.startswith('a', 1) }} {{ 'xab'.endswith(('b', 'a'), 0, -1) }} "
+                     "{{ 'a'.startswith('', 2) }} {{ [1, 2, 1].index(1, 1) }}"),
+            "True True False 2");
+  EXPECT_THAT(refusal("{{ [1, 2].index(1, 1) }}"), HasSubstr("the list has no such item"));
+}
+
+TEST(Jinja, MapsAreMadeOfMapsAndOfPairs) {
+  EXPECT_EQ(rendered("{{ dict([('role', 'x'), ['n', 1]], n=2) }} {{ dict({'a': 1}) }} {{ dict() }}"
+                     "{{ namespace([('a', 3)]).a }}"),
+            "{'role': 'x', 'n': 2} {'a': 1} {}3");
+  EXPECT_THAT(refusal("{{ dict(1) }}"), HasSubstr("a value of type int is no map, nor pairs"));
+  EXPECT_THAT(refusal("{{ dict([(1, 2, 3)]) }}"), HasSubstr("made of pairs, not of tuple"));
+  EXPECT_THAT(refusal("{{ dict(x) }}"), HasSubstr("'x' is undefined"));
+}
+
+TEST(Jinja, JsonIsIndentedByATextOrBlanks) {
+  EXPECT_EQ(rendered("{{ [1] | tojson(indent=-1) }}{{ [1] | tojson(indent='--') }}"
+                     "{{ [1, 2] | tojson(none, none, (';', ':')) }}"),
+            "[\n1\n][\n--1\n][1;2]");
+}
+
+TEST(Jinja, LinesEndAsPythonsDo) {
+  const char* values = R"({"t": "a\r\nb\u2028\u0085\u000b\u001c\u00c5\u2027\n"})";
+  EXPECT_EQ(rendered("{{ t | indent(1) }}|{{ '\\r' | indent(1) }}|{{ '' | indent(1, first=true) }}",
+                     values),
+            "a\n b\n\n\n\n Å\u2027\n|| ");
+  EXPECT_EQ(rendered("{{ t.splitlines() }} {{ t.splitlines(true) | length }} {{ ''.splitlines() }}",
+                     values),
+            "['a', 'b', '', '', '', 'Å‧'] 6 []");
+  EXPECT_EQ(rendered("{{ t.splitlines(true) | join == t }}", values), "True");
+}
+
+TEST(Jinja, WordsAreBetweenPythonsSpaces) {
+  EXPECT_EQ(rendered("{{ t | title }}", R"({"t": "a\u00a0bC\u2028d\u001ce-f"})"),
+            "A\u00a0Bc\u2028D\u001cE-F");
+}
+
+TEST(Jinja, WhatPythonDoesNotPrintStandsByItsNumber) {
+  EXPECT_EQ(
+      rendered(
+          "{{ [t] }}{{ {t[:1]: 1} }}",
+          R"({"t": "\u00a0\u00adé\u0085\u007f\u200b\u3000\ue000\ud83d\ude00\udb40\udc01 \u0378\t"})"),
+      "['\\xa0\\xadé\\x85\\x7f\\u200b\\u3000\\ue000😀\\U000e0001 \\u0378\\t']{'\\xa0': 1}");
 }
 
 TEST(Jinja, AnEmptyTextStandsAroundEachCharacter) {

@@ -146,6 +146,19 @@ TEST_F(TokenizerTest, PartsNoTextAtATokenThatAsksWhatIsAroundIt) {
   }
 }
 
+// As `tokenizers` 0.23.3 does: such a token counts, where an id without a token does not.
+TEST_F(TokenizerTest, AVocabularyMayHoldTheEmptyToken) {
+  for (int empty : {500, 503}) {
+    json root = described();
+    root["model"]["vocab"][""] = empty;
+    root["added_tokens"].push_back(added(501, "<|x|>"));
+    std::vector<int32_t> want = small().encode("the"), ids = load(root).encode("the<|x|>");
+    want.push_back(501);
+    EXPECT_EQ(ids, want);
+    EXPECT_EQ(load(root).decode(ids), "the<|x|>");
+  }
+}
+
 TEST_F(TokenizerTest, EndsDocumentsAsLlama3Does) {
   json root = described();
   root["added_tokens"].push_back(added(500, "<|end_of_text|>", "special"));

@@ -59,6 +59,26 @@ TEST_F(WordModels, TokenByTokenGivesTheSameText) {
   }
 }
 
+// As `tokenizers` 0.23.3 does.
+TEST_F(WordModels, PartsMergeAcrossAMarkThatIsLost) {
+  json root = of_name("BPE that loses the unknown");
+  root["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
+  Tokenizer tokenizer = load(root);
+  EXPECT_EQ(tokenizer.encode("the\u2581of"), (std::vector<int32_t>{65}));
+  EXPECT_EQ(tokenizer.encode("hi\u2581\u2581s"), (std::vector<int32_t>{45, 24}));
+}
+
+// As `tokenizers` 0.23.3 does.
+TEST_F(WordModels, WhatCtcLeavesEmptyIsNoTokenOfTheNextStep) {
+  json root = of_name("characters by CTC");
+  json pieces = {{"type", "WordPiece"}, {"prefix", "h"}, {"cleanup", false}};
+  root["decoder"] = {{"type", "Sequence"}, {"decoders", {root["decoder"], pieces}}};
+  Tokenizer tokenizer = load(root);
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("that")), "t t");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("atahe")), "t e");
+  EXPECT_EQ(tokenizer.token_bytes(tokenizer.encode("a")[0]), "");
+}
+
 TEST_F(WordModels, SayWhatBecomesOfTheUnknown) {
   auto loss = [&](const char* name) { return load(of_name(name)).loss(); };
   EXPECT_EQ(loss("BPE of words"), "text that no token stands for becomes [UNK] (0)");

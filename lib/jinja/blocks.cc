@@ -44,7 +44,8 @@ Value loop_at(const List& items, size_t i) {
       {"previtem", i > 0 ? items[i - 1] : Value(Undefined{"there is no previous item"})},
       {"nextitem", i + 1 < size ? items[i + 1] : Value(Undefined{"there is no next item"})}};
   loop.set("cycle", Function([i](const Arguments& given) {
-             if (given.values.empty()) throw Failure("cycle() of nothing");
+             static const Signature kTakes("first, /, *");
+             kTakes.check("cycle", given);
              return given.values[i % given.values.size()];
            }));
   return loop;
@@ -77,14 +78,16 @@ Flow Loop::operator()(Scope& scope, GrowingText& out) const {
     }
     taken.push_back(item);
   }
-  if (taken.empty()) return run(otherwise, scope, out);
+  bool ran = false;  // some item to the end of the body
   for (size_t i = 0; i < taken.size(); ++i) {
     auto inner = inside(scope);
     assign(*inner, targets, taken[i]);
     inner->names["loop"] = loop_at(taken, i);
-    if (run(body, *inner, out) == Flow::kBreak) break;
+    Flow flow = run(body, *inner, out);
+    if (flow == Flow::kBreak) break;
+    ran = ran || flow == Flow::kOn;
   }
-  return Flow::kOn;
+  return ran ? Flow::kOn : run(otherwise, scope, out);
 }
 
 Value Macro::call(Scope& around, const Arguments& given) const {
@@ -92,14 +95,15 @@ Value Macro::call(Scope& around, const Arguments& given) const {
   if (given.values.size() > parameters.size())
     throw Failure("macro " + name + " takes fewer values");
   auto known = [&](const std::string& given_name) {
-    return std::ranges::find(parameters, given_name, &std::pair<std::string, Expression>::first) !=
-           parameters.end();
+    auto behind = parameters.begin() + std::ssize(given.values);  // those that have a value
+    return std::ranges::find(behind, parameters.end(), given_name,
+                             &std::pair<std::string, Expression>::first) != parameters.end();
   };
   for (const auto& [given_name, value] : given.named) {
     if (given_name == "caller")
       scope->names["caller"] = value;
     else if (!known(given_name))
-      throw Failure("macro " + name + " has no parameter " + given_name);
+      throw Failure("macro " + name + " has no parameter " + given_name + " without a value");
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [parameter, otherwise] = parameters[i];

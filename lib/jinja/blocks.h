@@ -20,7 +20,7 @@ void assign(Scope& scope, const Targets& targets, const Value& value);
 struct Loop {
   Targets targets;
   Expression items, condition;  // the latter may be none
-  Block body, otherwise;
+  Block body, otherwise;  // the latter where no item ran to the end of the body
   Flow operator()(Scope& scope, GrowingText& out) const;
 };
 

@@ -1,7 +1,6 @@
 // The filters of Jinja that templates of chats use; tojson is that of transformers.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "base/text.h"
@@ -11,8 +10,6 @@
 
 namespace neox::jinja {
 namespace {
-
-using Filters = std::map<std::string_view, Filter>;
 
 constexpr size_t kByName = SIZE_MAX;  // the place of an argument that has none
 
@@ -24,12 +21,6 @@ bool flag(const Arguments& given, size_t place, const char* name) {
 int64_t integer(const Arguments& given, size_t place, const char* name, int64_t otherwise) {
   const Value* value = given.find(place, name);
   return value && !value->is<None>() ? integer_of(*value) : otherwise;
-}
-
-const Value& needed(const Arguments& given, size_t place, const char* name) {
-  const Value* value = given.find(place, name);
-  if (!value) throw Failure(std::string("a filter lacks its argument ") + name);
-  return *value;
 }
 
 // By a path such as "function.name" or "0".
@@ -141,18 +132,20 @@ Arguments from(const Arguments& given, size_t first) {
 
 Value mapped(const Value& value, const Arguments& given) {
   List items = items_of(value), results;
-  const Value* by = given.find(kByName, "attribute");
-  const Value* otherwise = given.find(kByName, "default");
-  if (by) {
+  if (given.values.empty()) {
+    static const Signature kTakes("attribute, default=");
+    kTakes.check("map", given);
+    const Value* by = given.find(kByName, "attribute");
+    const Value* otherwise = given.find(kByName, "default");
     for (const Value& item : items) {
       Value found = value_at(item, *by);
       results.push_back(found.is_undefined() && otherwise ? *otherwise : found);
     }
     return results;
   }
-  Filter filter = filter_named(words_of(needed(given, 0, "filter")));
+  const Filter* filter = filter_named(words_of(given.values[0]));
   if (!filter) throw Failure("there is no filter '" + words_of(given.values[0]) + "'");
-  for (const Value& item : items) results.push_back(filter(item, from(given, 1)));
+  for (const Value& item : items) results.push_back((*filter)(item, from(given, 1)));
   return results;
 }
 
@@ -161,8 +154,7 @@ Value mapped(const Value& value, const Arguments& given) {
 template <bool wanted, bool of_attribute>
 Value selected(const Value& value, const Arguments& given) {
   constexpr size_t kTest = of_attribute ? 1 : 0;
-  if (of_attribute) needed(given, 0, "attribute");
-  Test test = nullptr;
+  const Test* test = nullptr;
   if (given.values.size() > kTest) {
     test = test_named(words_of(given.values[kTest]));
     if (!test) throw Failure("there is no test '" + words_of(given.values[kTest]) + "'");
@@ -170,7 +162,7 @@ Value selected(const Value& value, const Arguments& given) {
   List items;
   for (const Value& item : items_of(value)) {
     Value key = of_attribute ? value_at(item, given.values[0]) : item;
-    if ((test ? test(key, from(given, kTest + 1)) : truth(key)) == wanted) items.push_back(item);
+    if ((test ? (*test)(key, from(given, kTest + 1)) : truth(key)) == wanted) items.push_back(item);
   }
   return items;
 }
@@ -181,34 +173,40 @@ Value default_of(const Value& value, const Arguments& given) {
   return !missing ? value : otherwise ? *otherwise : Value("");
 }
 
+// A text, or so many blanks.
+std::string indent_of(const Value& width) {
+  if (width.text()) return *width.text();
+  auto blanks = static_cast<size_t>(std::max<int64_t>(integer_of(width), 0));
+  check_text(blanks);
+  return std::string(blanks, ' ');
+}
+
 Value indented(const Value& value, const Arguments& given) {
   defined(value);
   const Value* width = given.find(0, "width");
-  std::string by =
-      width && width->text()
-          ? *width->text()
-          : std::string(
-                static_cast<size_t>(std::clamp<int64_t>(integer(given, 0, "width", 4), 0, 1000)),
-                ' ');
+  std::string by = indent_of(width ? *width : Value(int64_t{4}));
   GrowingText out;
   if (flag(given, 1, "first")) out += by;
   bool blank = flag(given, 2, "blank");
-  std::vector<std::string> lines = split(text_of(value), '\n');
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) out += "\n";
-    if (i > 0 && (blank || !lines[i].empty())) out += by;
-    out += lines[i];
+  std::string text = text_of(value) + '\n';  // as Jinja2: a line end at the end begins a line
+  std::string_view rest = text;
+  for (bool first = true; !rest.empty(); first = false) {
+    Line line = take_line(rest);
+    if (!first) out += "\n";
+    if (!first && (blank || !line.text.empty())) out += by;
+    out += line.text;
   }
   return out.take();
 }
 
 Value json(const Value& value, const Arguments& given) {
-  JsonStyle style{.indent = integer(given, 1, "indent", -1)};
-  const Value* separators = given.find(2, "separators");
-  if (style.indent >= 0) style.between = ",";
-  if (separators && separators->list() && separators->list()->size() == 2) {
-    style.between = words_of((*separators->list())[0]);
-    style.behind_key = words_of((*separators->list())[1]);
+  JsonStyle style;
+  const Value *indent = given.find(1, "indent"), *separators = given.find(2, "separators");
+  if (indent && !indent->is<None>()) style.indent = indent_of(*indent), style.between = ",";
+  if (separators && !separators->is<None>()) {
+    List both = items_of(*separators);
+    if (both.size() != 2) throw Failure("tojson() takes two separators");
+    style.between = words_of(both[0]), style.behind_key = words_of(both[1]);
   }
   if (flag(given, 3, "sort_keys")) style.keys = JsonStyle::Keys::kSorted;
   if (flag(given, 0, "ensure_ascii")) throw Failure("tojson(ensure_ascii=True) is not known");
@@ -305,8 +303,7 @@ Value end_of(const Value& value, bool last) {
 
 Value replaced_in(const Value& value, const Arguments& given) {
   int64_t times = integer(given, 2, "count", -1);
-  return replaced(text_of(value), text_of(needed(given, 0, "old")),
-                  text_of(needed(given, 1, "new")),
+  return replaced(text_of(value), text_of(*given.find(0, "old")), text_of(*given.find(1, "new")),
                   static_cast<size_t>(times < 0 ? INT64_MAX : times));
 }
 
@@ -316,65 +313,66 @@ Value trimmed(const Value& value, const Arguments& given) {
       strip(text_of(value), Side::kBoth, of && !of->is<None>() ? words_of(*of) : std::string()));
 }
 
-const Filters& filters_of_texts() {
+const std::vector<Filter>& filters_of_texts() {
   using V = const Value&;
   using A = const Arguments&;
-  static const Filters filters = {
-      {"trim", trimmed},
-      {"replace", replaced_in},
-      {"indent", indented},
-      {"format", formatted},
-      {"escape", escaped},
-      {"e", escaped},
-      {"tojson", json},
-      {"int", integer_from},
-      {"float", float_from},
-      {"round", rounded},
-      {"upper", [](V v, A) { return Value(upper(text_of(v))); }},
-      {"lower", [](V v, A) { return Value(lower(text_of(v))); }},
-      {"title", [](V v, A) { return Value(titled(text_of(v), Titled::kWords)); }},
-      {"capitalize", [](V v, A) { return Value(capitalized(text_of(v))); }},
-      {"string", [](V v, A) { return Value(text_of(v)); }},
-      {"safe", [](V v, A) { return v; }},
-      {"abs", [](V v, A) { return computed(number_of(v) < 0 ? "-" : "+", Value(int64_t{0}), v); }}};
+  static const std::vector<Filter> filters = {
+      {"trim", "chars=", trimmed},
+      {"replace", "old, new, count=", replaced_in},
+      {"indent", "width=, first=, blank=", indented},
+      {"format", "*", formatted},
+      {"escape", "", escaped},
+      {"e", "", escaped},
+      {"tojson", "ensure_ascii=, indent=, separators=, sort_keys=", json},
+      {"int", "default=", integer_from},
+      {"float", "default=", float_from},
+      {"round", "precision=, method=", rounded},
+      {"upper", "", [](V v, A) { return Value(upper(text_of(v))); }},
+      {"lower", "", [](V v, A) { return Value(lower(text_of(v))); }},
+      {"title", "", [](V v, A) { return Value(titled(text_of(v), Titled::kWords)); }},
+      {"capitalize", "", [](V v, A) { return Value(capitalized(text_of(v))); }},
+      {"string", "", [](V v, A) { return Value(text_of(v)); }},
+      {"safe", "", [](V v, A) { return v; }},
+      {"abs", "",
+       [](V v, A) { return computed(number_of(v) < 0 ? "-" : "+", Value(int64_t{0}), v); }}};
   return filters;
 }
 
-const Filters& filters_of_lists() {
+const std::vector<Filter>& filters_of_lists() {
   using V = const Value&;
   using A = const Arguments&;
-  static const Filters filters = {
-      {"length", [](V v, A) { return Value(length_of(v)); }},
-      {"count", [](V v, A) { return Value(length_of(v)); }},
-      {"list", [](V v, A) { return Value(items_of(v)); }},
-      {"first", [](V v, A) { return end_of(v, false); }},
-      {"last", [](V v, A) { return end_of(v, true); }},
-      {"items", [](V v, A) { return Value(pairs_of(v)); }},
-      {"attr", [](V v, A given) { return attribute_of(v, words_of(needed(given, 0, "name"))); }},
-      {"default", default_of},
-      {"d", default_of},
-      {"join", join_items},
-      {"reverse", reversed},
-      {"sort", sorted},
-      {"dictsort", sorted_pairs},
-      {"unique", unique},
-      {"min", extreme<false>},
-      {"max", extreme<true>},
-      {"sum", sum},
-      {"map", mapped},
-      {"select", selected<true, false>},
-      {"reject", selected<false, false>},
-      {"selectattr", selected<true, true>},
-      {"rejectattr", selected<false, true>}};
+  static const std::vector<Filter> filters = {
+      {"length", "", [](V v, A) { return Value(length_of(v)); }},
+      {"count", "", [](V v, A) { return Value(length_of(v)); }},
+      {"list", "", [](V v, A) { return Value(items_of(v)); }},
+      {"first", "", [](V v, A) { return end_of(v, false); }},
+      {"last", "", [](V v, A) { return end_of(v, true); }},
+      {"items", "", [](V v, A) { return Value(pairs_of(v)); }},
+      {"attr", "name",
+       [](V v, A given) { return attribute_of(v, words_of(*given.find(0, "name"))); }},
+      {"default", "default_value=, boolean=", default_of},
+      {"d", "default_value=, boolean=", default_of},
+      {"join", "d=, attribute=", join_items},
+      {"reverse", "", reversed},
+      {"sort", "reverse=, case_sensitive=, attribute=", sorted},
+      {"dictsort", "case_sensitive=, by=, reverse=", sorted_pairs},
+      {"unique", "case_sensitive=, attribute=", unique},
+      {"min", "case_sensitive=, attribute=", extreme<false>},
+      {"max", "case_sensitive=, attribute=", extreme<true>},
+      {"sum", "attribute=, start=", sum},
+      {"map", "*, **", mapped},
+      {"select", "*, **", selected<true, false>},
+      {"reject", "*, **", selected<false, false>},
+      {"selectattr", "attribute, /, *, **", selected<true, true>},
+      {"rejectattr", "attribute, /, *, **", selected<false, true>}};
   return filters;
 }
 
 }  // namespace
 
-Filter filter_named(std::string_view name) {
-  for (const Filters* filters : {&filters_of_texts(), &filters_of_lists()})
-    if (auto found = filters->find(name); found != filters->end()) return found->second;
-  return nullptr;
+const Filter* filter_named(std::string_view name) {
+  const Filter* of_texts = named(filters_of_texts(), name);
+  return of_texts ? of_texts : named(filters_of_lists(), name);
 }
 
 }  // namespace neox::jinja

@@ -1,6 +1,6 @@
 // Methods of Python's str, list and dict that change nothing.
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include "base/utf8.h"
 #include "jinja/operators.h"
@@ -10,13 +10,10 @@
 namespace neox::jinja {
 namespace {
 
-using Method = Value (*)(const Value&, const Arguments&);
-using Methods = std::map<std::string, Method, std::less<>>;
+using Methods = std::vector<Method>;
 
-std::string argument(const Arguments& given, size_t place, const char* name) {
-  const Value* value = given.find(place, name);
-  if (!value) throw Failure(std::string("an argument is missing: ") + name);
-  return words_of(*value);
+const std::string& argument(const Arguments& given, size_t place, const char* name) {
+  return words_of(*given.find(place, name));
 }
 
 // "" where none is given, or None.
@@ -30,15 +27,31 @@ Value stripped(const Value& text, const Arguments& given) {
   return std::string(strip(*text.text(), side, optional(given, 0, "chars")));
 }
 
+// Up to `size`, and from the end where it is below 0.
+int64_t bound(const Value* given, int64_t otherwise, int64_t size) {
+  if (!given || given->is<None>()) return otherwise;
+  int64_t at = integer_of(*given);
+  return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size + 1);
+}
+
+// What a second and a third argument leave of a text; nothing where it would begin behind its end.
+std::optional<std::string_view> part_of(const Value& text, const Arguments& given) {
+  if (given.values.size() == 1) return *text.text();
+  int64_t size = length_of(text), begin = bound(given.find(1, "start"), 0, size),
+          end = std::min(bound(given.find(2, "end"), size, size), size);
+  if (begin > end) return std::nullopt;
+  return characters_between(*text.text(), begin, end);
+}
+
 // Of a text, or of any of a tuple of them.
 template <class Match>
 Value any_of(const Value& text, const Arguments& given, Match match) {
-  const Value* wanted = given.find(0, "prefix");
-  if (!wanted) throw Failure("an argument is missing");
-  if (!wanted->list()) return match(std::string_view(*text.text()), words_of(*wanted));
-  return std::ranges::any_of(*wanted->list(), [&](const Value& one) {
-    return match(std::string_view(*text.text()), words_of(one));
-  });
+  std::optional<std::string_view> part = part_of(text, given);
+  auto matches = [&](const Value& one) { return match(*part, words_of(one)); };
+  const Value& wanted = given.values[0];
+  if (!part) return false;
+  bool several = wanted.list() && wanted.list()->is_tuple;
+  return several ? std::ranges::any_of(*wanted.list(), matches) : matches(wanted);
 }
 
 int64_t times_of(const Arguments& given, size_t place, const char* name) {
@@ -103,17 +116,20 @@ Value lines_in(const Value& text, const Arguments& given) {
   List lines;
   std::string_view rest = *text.text();
   while (!rest.empty()) {
-    size_t end = std::min(rest.find_first_of("\n\r\v\f"), rest.size());
-    size_t behind = rest.substr(end, 2) == "\r\n" ? end + 2 : std::min(end + 1, rest.size());
-    lines.push_back(std::string(rest.substr(0, keep && truth(*keep) ? behind : end)));
-    rest.remove_prefix(behind);
+    Line line = take_line(rest);
+    lines.push_back(std::string(line.text).append(keep && truth(*keep) ? line.end : ""));
   }
   return lines;
 }
 
-Value place_in(const Value& text, size_t at) {
+// find(part, what): where in the part.
+template <class Find>
+Value place_in(const Value& text, const Arguments& given, Find find) {
+  std::optional<std::string_view> part = part_of(text, given);
+  size_t at = part ? find(*part, argument(given, 0, "sub")) : std::string::npos;
   if (at == std::string::npos) return int64_t{-1};
-  return static_cast<int64_t>(count_characters(std::string_view(*text.text()).substr(0, at)));
+  const char* begin = text.text()->data();
+  return static_cast<int64_t>(count_characters({begin, part->data() + at}));
 }
 
 template <class Is>
@@ -122,12 +138,12 @@ bool all_characters(const Value& text, Is is) {
 }
 
 Value count_in(const Value& text, const Arguments& given) {
-  std::string what = argument(given, 0, "sub");
-  if (what.empty()) return length_of(text) + 1;
+  const std::string& what = argument(given, 0, "sub");
+  std::optional<std::string_view> part = part_of(text, given);
+  if (!part) return int64_t{0};
+  if (what.empty()) return static_cast<int64_t>(count_characters(*part)) + 1;
   int64_t times = 0;
-  for (size_t at = 0; (at = find_text(*text.text(), what, at)) != std::string::npos;
-       at += what.size())
-    ++times;
+  for (size_t at = 0; (at = find_text(*part, what, at)) != part->npos; at += what.size()) ++times;
   return times;
 }
 
@@ -137,9 +153,7 @@ Value replace_in(const Value& text, const Arguments& given) {
 }
 
 Value join_texts(const Value& text, const Arguments& given) {
-  const Value* list = given.find(0, "iterable");
-  if (!list) throw Failure("an argument is missing: iterable");
-  return joined_texts(items_of(*list), *text.text(), words_of);
+  return joined_texts(items_of(given.values[0]), *text.text(), words_of);
 }
 
 Value without_prefix(const Value& text, const Arguments& given) {
@@ -158,78 +172,78 @@ const Methods& methods_of_texts() {
   using V = const Value&;
   using A = const Arguments&;
   static const Methods methods = {
-      {"strip", stripped<Side::kBoth>},
-      {"lstrip", stripped<Side::kLeft>},
-      {"rstrip", stripped<Side::kRight>},
-      {"split", split_text},
-      {"rsplit", split_from_right},
-      {"splitlines", lines_in},
-      {"count", count_in},
-      {"replace", replace_in},
-      {"join", join_texts},
-      {"startswith",
+      {"strip", "chars=, /", stripped<Side::kBoth>},
+      {"lstrip", "chars=, /", stripped<Side::kLeft>},
+      {"rstrip", "chars=, /", stripped<Side::kRight>},
+      {"split", "sep=, maxsplit=", split_text},
+      {"rsplit", "sep=, maxsplit=", split_from_right},
+      {"splitlines", "keepends=", lines_in},
+      {"count", "sub, start=, end=, /", count_in},
+      {"replace", "old, new, /, count=", replace_in},
+      {"join", "iterable, /", join_texts},
+      {"startswith", "prefix, start=, end=, /",
        [](V t, A g) {
          return any_of(t, g, [](auto a, const auto& b) { return a.starts_with(b); });
        }},
-      {"endswith",
+      {"endswith", "suffix, start=, end=, /",
        [](V t, A g) { return any_of(t, g, [](auto a, const auto& b) { return a.ends_with(b); }); }},
-      {"upper", [](V t, A) { return Value(upper(*t.text())); }},
-      {"lower", [](V t, A) { return Value(lower(*t.text())); }},
-      {"title", [](V t, A) { return Value(titled(*t.text(), Titled::kLetters)); }},
-      {"capitalize", [](V t, A) { return Value(capitalized(*t.text())); }},
-      {"find", [](V t, A g) { return place_in(t, find_text(*t.text(), argument(g, 0, "sub"))); }},
-      {"rfind",
-       [](V t, A g) { return place_in(t, find_last_text(*t.text(), argument(g, 0, "sub"))); }},
-      {"isdigit",
+      {"upper", "", [](V t, A) { return Value(upper(*t.text())); }},
+      {"lower", "", [](V t, A) { return Value(lower(*t.text())); }},
+      {"title", "", [](V t, A) { return Value(titled(*t.text(), Titled::kLetters)); }},
+      {"capitalize", "", [](V t, A) { return Value(capitalized(*t.text())); }},
+      {"find", "sub, start=, end=, /",
+       [](V t, A g) {
+         return place_in(t, g, [](auto in, const auto& what) { return find_text(in, what); });
+       }},
+      {"rfind", "sub, start=, end=, /", [](V t, A g) { return place_in(t, g, find_last_text); }},
+      {"isdigit", "",
        [](V t, A) {
          return Value(all_characters(t, [](char c) { return c >= '0' && c <= '9'; }));
        }},
-      {"isspace", [](V t, A) { return Value(!t.text()->empty() && strip(*t.text()).empty()); }},
-      {"removeprefix", without_prefix},
-      {"removesuffix", without_suffix}};
+      {"isspace", "", [](V t, A) { return Value(!t.text()->empty() && strip(*t.text()).empty()); }},
+      {"removeprefix", "prefix, /", without_prefix},
+      {"removesuffix", "suffix, /", without_suffix}};
   return methods;
 }
 
 Value index_in(const Value& list, const Arguments& given) {
-  const Value* what = given.find(0, "value");
-  for (size_t i = 0; what && i < list.list()->size(); ++i)
-    if (equal((*list.list())[i], *what)) return static_cast<int64_t>(i);
+  auto size = std::ssize(*list.list());
+  int64_t end = std::min(bound(given.find(2, "stop"), size, size), size);
+  for (int64_t i = bound(given.find(1, "start"), 0, size); i < end; ++i)
+    if (equal((*list.list())[static_cast<size_t>(i)], given.values[0])) return i;
   throw Failure("index(): the list has no such item");
 }
 
 const Methods& methods_of_lists() {
   static const Methods methods = {
-      {"index", index_in},
-      {"count", [](const Value& list, const Arguments& given) {
-         const Value* what = given.find(0, "value");
+      {"index", "value, start=, stop=, /", index_in},
+      {"count", "value, /", [](const Value& list, const Arguments& given) {
          return Value(static_cast<int64_t>(std::ranges::count_if(
-             *list.list(), [&](const Value& item) { return what && equal(item, *what); })));
+             *list.list(), [&](const Value& item) { return equal(item, given.values[0]); })));
        }}};
   return methods;
 }
 
 Value get_from(const Value& map, const Arguments& given) {
-  const Value* key = given.find(0, "key");
-  if (!key) throw Failure("get() without a key");
-  if (const Value* found = key->text() ? map.map()->find(*key->text()) : nullptr) return *found;
-  const Value* otherwise = given.find(1, "default");
-  return otherwise ? *otherwise : Value(None{});
+  const Value& key = given.values[0];
+  if (const Value* found = key.text() ? map.map()->find(*key.text()) : nullptr) return *found;
+  return given.values.size() > 1 ? given.values[1] : Value(None{});
 }
 
 const Methods& methods_of_maps() {
   using V = const Value&;
   using A = const Arguments&;
   static const Methods methods = {
-      {"get", get_from},
-      {"items", [](V map, A given) { return filter_named("items")(map, given); }},
-      {"keys", [](V map, A) { return Value(items_of(map)); }},
-      {"values",
+      {"get", "key, default=, /", get_from},
+      {"items", "", [](V map, A given) { return (*filter_named("items"))(map, given); }},
+      {"keys", "", [](V map, A) { return Value(items_of(map)); }},
+      {"values", "",
        [](V map, A) {
          List values;
          for (const auto& item : map.map()->items) values.push_back(item.second);
          return Value(std::move(values));
        }},
-      {"copy", [](V map, A) { return Value(*map.map()); }}};
+      {"copy", "", [](V map, A) { return Value(*map.map()); }}};
   return methods;
 }
 
@@ -249,11 +263,8 @@ Value method_of(const Value& value, const std::string& name) {
   const Methods& methods = value.text()   ? methods_of_texts()
                            : value.list() ? methods_of_lists()
                                           : methods_of_maps();
-  auto found = methods.find(name);
-  if (found != methods.end())
-    return {Function([value, method = found->second](const Arguments& given) {
-              return method(value, given);
-            }),
+  if (const Method* method = named(methods, name))
+    return {Function([value, method](const Arguments& given) { return (*method)(value, given); }),
             value};
   if (!value.text() && changes(name) && !(value.map() && value.map()->find(name)))
     return Function([name](const Arguments&) -> Value {

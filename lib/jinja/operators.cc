@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "jinja/text.h"
 
@@ -122,7 +123,7 @@ Value computed(std::string_view sign, const Value& a, const Value& b) {
   if (sign == "*" && a.is_integer() && (b.text() || b.list())) return computed(sign, b, a);
   if (sign == "%" && a.text()) {
     Arguments given{.values = b.list() && b.list()->is_tuple ? *b.list() : List{b}};
-    return filter_named("format")(a, given);
+    return (*filter_named("format"))(a, given);
   }
   fail_between(sign, a, b);
 }
@@ -192,6 +193,42 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
   std::string text;
   take(characters(*value.text()), [&](std::string_view character) { text += character; });
   return text;
+}
+
+Signature::Signature(const char* written) {
+  for (const std::string& part : *written ? split(written, ',') : std::vector<std::string>()) {
+    std::string name = part.substr(part.starts_with(' ') ? 1 : 0);
+    if (name == "/") {
+      without_names_ = names_.size();
+    } else if (name == "*") {
+      more_values_ = true;
+    } else if (name == "**") {
+      more_names_ = true;
+    } else {
+      bool may_be_left_out = name.ends_with('=');
+      if (may_be_left_out) name.pop_back();
+      names_.push_back(std::move(name));
+      if (!may_be_left_out) needed_ = names_.size();
+    }
+  }
+}
+
+void Signature::check(std::string_view function, const Arguments& given) const {
+  size_t places = given.values.size();
+  if (places > names_.size() && !more_values_)
+    throw Failure(concat(function, "() takes ", counted(std::ssize(names_), "value"),
+                         " at most, but ", places, places == 1 ? " is" : " are", " given"));
+  for (const auto& [name, value] : given.named) {
+    auto place = static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
+    bool known = place >= without_names_ && place < names_.size();
+    if (!known && !more_names_)
+      throw Failure(concat(function, "() takes nothing by the name ", name));
+    if (known && place < places)
+      throw Failure(concat(function, "() is given its ", name, " twice"));
+  }
+  for (size_t i = places; i < needed_; ++i)
+    if (i < without_names_ || !given.find(i, names_[i]))
+      throw Failure(concat(function, "() lacks its ", names_[i]));
 }
 
 Value call(const Value& function, const Arguments& arguments) {

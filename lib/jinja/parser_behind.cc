@@ -74,6 +74,8 @@ CallArguments Parser::arguments() {
         is(Kind::kName) && tokens_[at_ + 1].kind == Kind::kSign && tokens_[at_ + 1].text == "=";
     if (has_name) {
       std::string name = take(Kind::kName, "");
+      if (std::ranges::count(all.named, name, &std::pair<std::string, Expression>::first) > 0)
+        fail("a call gives its " + name + " twice");
       take_sign("=");
       all.named.emplace_back(name, expression());
       continue;
@@ -98,14 +100,14 @@ Expression Parser::filters(Expression value) {
 }
 
 Expression Parser::filter(Expression value) {
-  Filter filter = filter_named(token().text);
+  const Filter* filter = filter_named(token().text);
   if (!filter) fail("there is no filter '" + token().text + "'");
   take(Kind::kName, "the name of a filter");
   CallArguments given = is_sign("(") ? arguments() : CallArguments();
   return [filter, value = std::move(value), given = std::move(given)](Scope& s) {
     Value of = value(s);
     Budget::step();
-    return filter(of, given.of(s));
+    return (*filter)(of, given.of(s));
   };
 }
 
@@ -121,7 +123,7 @@ bool Parser::begins_value() const {
 
 Expression Parser::test(Expression value) {
   bool is_not = skip_name("not");
-  Test test = test_named(token().text);
+  const Test* test = test_named(token().text);
   if (!test) fail("there is no test '" + token().text + "'");
   ++at_;
   CallArguments given;
@@ -132,7 +134,7 @@ Expression Parser::test(Expression value) {
   return [test, is_not, value = std::move(value), given = std::move(given)](Scope& s) {
     Value of = value(s);
     Budget::step();
-    return Value(test(of, given.of(s)) != is_not);
+    return Value((*test)(of, given.of(s)) != is_not);
   };
 }
 

@@ -5,29 +5,26 @@
 
 #include "base/error.h"
 #include "jinja/blocks.h"
+#include "jinja/operators.h"
 #include "jinja/statements.h"
 
 namespace neox::jinja {
 namespace {
 
-Value raise(const Arguments& given) {
-  throw Raised{given.values.empty() ? "" : text_of(given.values.front())};
-}
+Value raise(const Arguments& given) { throw Raised{text_of(*given.find(0, "message"))}; }
 
 Value time_now(const Arguments& given) {
-  if (given.values.empty()) throw Failure("strftime_now() takes a format");
   std::time_t now = std::time(nullptr);
   std::tm local = {};
   ::localtime_r(&now, &local);
   std::array<char, 1024> text = {};
   size_t n =
-      std::strftime(text.data(), text.size(), words_of(given.values.front()).c_str(), &local);
+      std::strftime(text.data(), text.size(), words_of(*given.find(0, "format")).c_str(), &local);
   return std::string(text.data(), n);
 }
 
 Value range(const Arguments& given) {
   constexpr int64_t kMost = 100000;  // as Jinja's sandbox allows
-  if (given.values.empty()) throw Failure("range() takes a number");
   auto number = [&](size_t i, int64_t otherwise) {
     return i < given.values.size() ? integer_of(given.values[i]) : otherwise;
   };
@@ -43,11 +40,20 @@ Value range(const Arguments& given) {
   return all;
 }
 
+// As dict(), of a map or of pairs, and of names.
 Map map_of(const Arguments& given) {
   Map map;
-  if (!given.values.empty() && given.values.front().map()) map = *given.values.front().map();
+  const Value* of = given.values.empty() ? nullptr : &given.values[0];
+  const List none, *pairs = of ? of->list() : &none;
+  if (of && of->map() && of->map()->is == Map::Is::kMap) map = *of->map(), pairs = &none;
+  if (!pairs)
+    throw Failure("a value of type " + type_of(defined(*of)) + " is no map, nor pairs for one");
+  for (const Value& item : *pairs) {
+    List pair = items_of(item);
+    if (pair.size() != 2) throw Failure("a map is made of pairs, not of " + type_of(item));
+    map.set(words_of(pair[0]), pair[1]);
+  }
   for (const auto& [name, value] : given.named) map.set(name, value);
-  map.is = Map::Is::kMap;
   return map;
 }
 
@@ -73,12 +79,17 @@ class Namespaces {
 // The namespaces must outlive what is returned.
 std::shared_ptr<Scope> globals(Namespaces& spaces) {
   auto scope = std::make_shared<Scope>();
-  scope->names = {
-      {"raise_exception", Function(raise)},
-      {"strftime_now", Function(time_now)},
-      {"range", Function(range)},
-      {"dict", Function([](const Arguments& given) { return Value(map_of(given)); })},
-      {"namespace", Function([&](const Arguments& given) { return spaces.make(given); })}};
+  auto add = [&](const char* name, const Signature& takes, auto function) {
+    scope->names[name] = Function([=](const Arguments& given) {
+      takes.check(name, given);
+      return Value(function(given));
+    });
+  };
+  add("raise_exception", "message", raise);
+  add("strftime_now", "format", time_now);
+  add("range", "start, stop=, step=, /", range);
+  add("dict", "of=, /, **", map_of);
+  add("namespace", "of=, /, **", [&](const Arguments& given) { return spaces.make(given); });
   return scope;
 }
 

@@ -1,12 +1,12 @@
 #include "jinja/text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <clocale>
 #include <cstring>
 #include <cwctype>
 #include <utility>
 
+#include "base/text.h"
 #include "base/utf8.h"
 #include "jinja/value.h"
 #include "tokenizer/unicode.h"
@@ -43,6 +43,8 @@ bool is_letter(wint_t c) {
   return unicode_locale() ? ::iswalpha_l(c, unicode_locale()) : std::iswalpha(c);
 }
 
+bool is_space(char32_t c) { return unicode::is_space(c) || (c >= 0x1C && c <= 0x1F); }
+
 }  // namespace
 
 std::vector<std::string_view> characters(std::string_view text) {
@@ -78,11 +80,7 @@ size_t find_last_text(std::string_view text, std::string_view what) {
   return text.rfind(what);
 }
 
-bool is_space(std::string_view character) {
-  char32_t c = unicode::read(character, 0).value;
-  return unicode::Properties::get().category(c) == unicode::Class::kSpace ||
-         (c >= 0x1C && c <= 0x1F);
-}
+bool is_space(std::string_view character) { return is_space(unicode::read(character, 0).value); }
 
 std::string_view strip(std::string_view text, Side side, std::string_view of) {
   std::vector<std::string_view> these = characters(of);
@@ -125,6 +123,50 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
   return out.take();
 }
 
+Line take_line(std::string_view& text) {
+  static constexpr std::string_view kEnds[] = {"\r\n",     "\n",           "\r",          "\v",
+                                               "\f",       "\x1C",         "\x1D",        "\x1E",
+                                               "\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9"};
+  auto may_begin_one = [](char c) {
+    return static_cast<uint8_t>(c) < 0x20 || c == kEnds[8][0] || c == kEnds[9][0];
+  };
+  Line line{text, {}};
+  for (size_t at = 0; at < text.size() && line.end.empty(); ++at) {
+    if (!may_begin_one(text[at])) continue;
+    for (std::string_view end : kEnds)
+      if (line.end.empty() && text.substr(at).starts_with(end)) line = {text.substr(0, at), end};
+  }
+  Budget::text(line.text.size());
+  text.remove_prefix(line.text.size() + line.end.size());
+  return line;
+}
+
+std::string in_quotes(std::string_view text) {
+  bool single = text.find('\'') == text.npos || text.find('"') != text.npos;
+  const char quote = single ? '\'' : '"';
+  std::string out(1, quote);
+  size_t others = 0;
+  for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
+    constexpr std::string_view kNamed = "\n\r\t\\", kNames = "nrt\\";
+    unicode::CodePoint c = unicode::read(text, at);
+    bytes = c.bytes;
+    others += bytes > 1 ? 1 : 0;
+    if (size_t name = kNamed.find(text[at]); name != kNamed.npos)
+      out += {'\\', kNames[name]};
+    else if (text[at] == quote)
+      out += {'\\', quote};
+    else if (unicode::is_printable(c.value))
+      out += text.substr(at, bytes);
+    else
+      out += printed(c.value < 0x100     ? "\\x%02x"
+                     : c.value < 0x10000 ? "\\u%04x"
+                                         : "\\U%08x",
+                     static_cast<unsigned>(c.value));
+  }
+  Budget::step(1 + others / kLettersAtOnce);
+  return out + quote;
+}
+
 std::string upper(std::string_view text) { return changed(text, to_upper); }
 std::string lower(std::string_view text) { return changed(text, to_lower); }
 
@@ -138,9 +180,8 @@ std::string titled(std::string_view text, Titled which) {
   auto parts = [&](wint_t c) {
     constexpr std::string_view kBetween = "-({[<";
     if (which == Titled::kLetters) return !is_letter(c);
-    return c < 0x80 ? std::isspace(static_cast<int>(c)) ||
-                          kBetween.find(static_cast<char>(c)) != kBetween.npos
-                    : std::iswspace(c) != 0;
+    return is_space(char32_t{c}) ||
+           (c < 0x80 && kBetween.find(static_cast<char>(c)) != kBetween.npos);
   };
   bool inside = false;
   return changed(

@@ -27,6 +27,16 @@ std::string_view strip(std::string_view text, Side side = Side::kBoth, std::stri
 std::string replaced(std::string_view text, std::string_view what, std::string_view by,
                      size_t times);
 
+// The first line of a text, which is taken off it, and what ends it of what str.splitlines() knows.
+struct Line {
+  std::string_view text, end;
+};
+Line take_line(std::string_view& text);
+
+// As repr() of a str: in the quotes that Python takes, the characters that it does not print by
+// their numbers.
+std::string in_quotes(std::string_view text);
+
 // Character by character, in the Unicode of the C library.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);

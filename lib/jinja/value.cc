@@ -61,15 +61,24 @@ Value::Value(Map v) {
   data = held(std::move(v), bytes);
 }
 
-const Value* Map::find(std::string_view key) const {
+namespace {
+
+template <class Items>
+auto place_of(Items& items, std::string_view key) {
   constexpr size_t kAtOnce = 16;  // are looked at in about the time of a step
   Budget::step(items.size() / kAtOnce);
-  auto at = std::ranges::find(items, key, &std::pair<std::string, Value>::first);
+  return std::ranges::find(items, key, &std::pair<std::string, Value>::first);
+}
+
+}  // namespace
+
+const Value* Map::find(std::string_view key) const {
+  auto at = place_of(items, key);
   return at == items.end() ? nullptr : &at->second;
 }
 
 void Map::set(const std::string& key, Value value) {
-  auto at = std::ranges::find(items, key, &std::pair<std::string, Value>::first);
+  auto at = place_of(items, key);
   if (at == items.end())
     items.emplace_back(key, std::move(value));
   else
@@ -149,25 +158,6 @@ std::string digits_of(double value) {
   return digits.find('.') == digits.npos ? digits + ".0" : digits;
 }
 
-// In the quotes that Python takes.
-std::string quoted(const std::string& text) {
-  bool single = text.find('\'') == text.npos || text.find('"') != text.npos;
-  char quote = single ? '\'' : '"';
-  std::string out(1, quote);
-  for (char c : text) {
-    constexpr std::string_view kNamed = "\n\r\t\\", kNames = "nrt\\";
-    if (size_t at = kNamed.find(c); at != kNamed.npos)
-      out += {'\\', kNames[at]};
-    else if (c == quote)
-      out += {'\\', c};
-    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
-      out += printed("\\x%02x", c);
-    else
-      out += c;
-  }
-  return out + quote;
-}
-
 std::string repr_at(int64_t level, const Value& value);
 
 // A namespace may hold itself.
@@ -178,7 +168,7 @@ std::string repr_at(int64_t level, const Value& value) {
   if (auto* flag = std::get_if<bool>(&value.data)) return *flag ? "True" : "False";
   if (auto* number = std::get_if<int64_t>(&value.data)) return digits_of(*number);
   if (auto* number = std::get_if<double>(&value.data)) return digits_of(*number);
-  if (value.text()) return quoted(*value.text());
+  if (value.text()) return in_quotes(*value.text());
   if (value.list()) {
     const List& list = *value.list();
     std::string all =
@@ -190,7 +180,7 @@ std::string repr_at(int64_t level, const Value& value) {
   return "{" +
          joined_texts(value.map()->items, ", ",
                       [&](const auto& item) {
-                        return quoted(item.first) + ": " + repr_at(level + 1, item.second);
+                        return in_quotes(item.first) + ": " + repr_at(level + 1, item.second);
                       }) +
          "}";
 }
@@ -370,10 +360,8 @@ class JsonWriter {
   }
 
   void new_line(int64_t depth) {
-    if (style_.indent < 0) return;
-    check_text(static_cast<size_t>(style_.indent));
-    check_text(static_cast<size_t>(style_.indent * depth));
-    out += "\n" + std::string(static_cast<size_t>(style_.indent * depth), ' ');
+    if (style_.indent) out += "\n";
+    for (int64_t i = 0; style_.indent && i < depth; ++i) out += *style_.indent;
   }
 
   const JsonStyle& style_;

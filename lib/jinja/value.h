@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -149,7 +150,7 @@ const std::string& words_of(const Value& value);  // of a text
 
 // As transformers' filter: json.dumps(value, ensure_ascii=False, ...).
 struct JsonStyle {
-  int64_t indent = -1;  // none
+  std::optional<std::string> indent = {};  // of each level, in lines of their own
   std::string between = ", ", behind_key = ": ";
   enum class Keys { kAsTheyAre, kSorted } keys = Keys::kAsTheyAre;
 };

@@ -74,7 +74,9 @@ bool CharacterBpe::stand_alone(const std::vector<std::string>& tokens,
   if (!rules_.prefix.empty() || !rules_.suffix.empty() || rules_.whole_words) return false;
   if (rules_.byte_fallback && !bytes_.spell_all()) return false;
   bool knows_mark = rules_.byte_fallback || characters_[0][0].contains(bytes_of(kSpmSpace));
-  if (rules_.fuses_unknown && !knows_mark) return false;
+  // What is lost between words leaves them neighbours, as what is fused does.
+  bool joins_words = rules_.fuses_unknown || unknown_ < 0;
+  if (joins_words && !knows_mark) return false;
   return std::ranges::none_of(merges, [&](const BpeMerge& merge) {
     return spans_words(tokens[static_cast<size_t>(merge.whole)]);
   });

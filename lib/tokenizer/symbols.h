@@ -27,7 +27,8 @@ inline void add_symbol(std::vector<Symbol>& symbols, std::string_view text, int3
   symbols.push_back({text, i - 1, -1, id});
 }
 
-// Joins what rule(left, right) gives a std::optional<Joined> for; the texts of neighbours adjoin.
+// Joins what rule(left, right) gives a std::optional<Joined> for. Where the texts of neighbours do
+// not adjoin, that of both is only as long as they are.
 template <class Rule>
 void join_symbols(std::vector<Symbol>& symbols, const Rule& rule) {
   struct Pair {

@@ -121,6 +121,7 @@ std::string decode_tokens(std::span<const DecoderStep> steps, Tokens tokens) {
     if (step.kind == DecoderKind::kCtc) tokens = without_repeats(std::move(tokens));
     for (size_t i = 0; i < tokens.size(); ++i)
       decode_one(step, i == 0, i + 1 == tokens.size(), tokens[i]);
+    if (step.kind == DecoderKind::kCtc) std::erase(tokens, "");
   }
   return join(tokens, "");
 }
@@ -135,6 +136,7 @@ std::string decode_token(std::span<const DecoderStep> steps, std::string token, 
     if (byte >= 0) token.assign(1, static_cast<char>(byte));
     bool at_end = step.kind == DecoderKind::kStrip || step.kind == DecoderKind::kWordPiece;
     if (!(fused && at_end && !first)) decode_one(step, first, false, token);
+    if (step.kind == DecoderKind::kCtc && token.empty()) break;
   }
   return token;
 }

@@ -20,7 +20,8 @@ struct DecoderStep {
     kWordPiece,     // spaces between tokens, but in front of those that begin with the content
     kMetaspace,     // the content, a mark, by a space
     kSuffix,        // the content at the end of words, by a space
-    kCtc,           // a token that repeats the one before is left out, and so is the content
+    kCtc,           // a token that repeats the one before is left out, and so is the content, and
+                    // what is empty then
     kSpaces         // spaces between tokens
   };
   Kind kind = Kind::kSpaces;

@@ -200,11 +200,11 @@ void read_model(const Part& root, TokenizerFiles& files) {
 
 // `tokenizers` ignores the ids that the file gives to added tokens: it takes the vocabulary's, or
 // the next free one. A file where the two differ is refused.
-void read_added(const Part& list, TokenizerFiles& files) {
+void read_added(const Part& root, TokenizerFiles& files) {
   Ids ids = index_of(files.tokens);
-  auto missing = std::ranges::count(files.tokens, "");
-  auto count = static_cast<int32_t>(std::ssize(files.tokens) - missing), greatest = -1;
-  std::vector<Part> items = list.items();
+  // Not of files.tokens, in which a token "" looks as an id without one.
+  auto count = static_cast<int32_t>(root.at("model").at("vocab").value.size()), greatest = -1;
+  std::vector<Part> items = root.at("added_tokens").items();
   std::vector<std::string> contents(items.size());  // what ids refers to
   std::unordered_map<int32_t, size_t> places;       // in files.added, of each id
   for (size_t i = 0; i < items.size(); ++i) {
@@ -242,7 +242,7 @@ void read_parts(const Part& root, TokenizerFiles& files) {
     if (root.has(key))
       log_warning(root.where, ": ", key, " is left out; ids are those of whole texts");
   read_model(root, files);
-  if (root.has("added_tokens")) read_added(root.at("added_tokens"), files);
+  if (root.has("added_tokens")) read_added(root, files);
   read_pipeline(root, files);
 }
 

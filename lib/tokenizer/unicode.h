@@ -77,6 +77,7 @@ void append_lowercase(std::string& text, char32_t code);
 bool is_accent(char32_t code);      // what StripAccents leaves out
 bool is_nonspacing(char32_t code);  // the marks that BertNormalizer leaves out
 bool is_control(char32_t code);     // what its clean_text leaves out
+bool is_printable(char32_t code);  // a blank, a letter, mark, number, sign: neither C nor another Z
 // The number of its script as UnicodeScripts tells them apart, or -1 of what goes with all of them.
 int script_of(char32_t code);
 // The bytes of the first grapheme of a text (UAX #29), where it has fewer than 6, or else at least

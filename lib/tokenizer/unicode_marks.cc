@@ -44,6 +44,10 @@ bool is_nonspacing(char32_t code) { return code >= 0x80 && range_of(nonspacing, 
 
 bool is_control(char32_t code) { return range_of(controls, code); }
 
+bool is_printable(char32_t code) {
+  return code < 0x7F ? code >= ' ' : range_of(categories, code) != nullptr;
+}
+
 int script_of(char32_t code) {
   const ScriptRange* range = range_of(scripts, code);
   return range ? range->number : -1;

@@ -35,6 +35,14 @@ TEMPLATES = [
     "{% if messages[0].role != 'system' %}{{ raise_exception('a system message must come first, not ' ~ messages[0].role) }}{% endif %}ok",
     "{{ '<a href=\"x\">&' | e }}{{ messages | length | escape }}", "{{ missing }}{{ missing.x }}", "{% if %}", "{% for x in %}{% endfor %}", "{{ 1 / 0 }}", "{{ messages[7].role }}", "{{ messages[7] }}.",
     "{% for m in messages %}{{ m.tool_calls[0].function.name if m.tool_calls is defined and m.tool_calls else m.content | string }}{% endfor %}",
+    "{{ dict([('role', messages | length), ['n', 1]], n=2) }}{{ namespace([('a', 3)], b=4).b }}", "{{ dict(messages) }}",
+    *("{{ " + call + " }}" for call in [
+        "'a' | upper(1)", "'abc'.strip('a', 'b')", "[1] | join(',', none, 5)", "'a'.find(sub='a')", "[{}] | map(attribute='a', zz=1) | list",
+        "'a' | replace('a', 'b', old='c')", "'a' | replace('a')", "1 is defined(2)", "messages | map('upper', zz=1) | list", "range(1, stop=2)",
+        "'a,b'.split(maxsplit=1, sep=',')", "'a' | replace(new='b', old='a')", "'a'.startswith(['a'])", "[1, 2, 1].index(1, 1)", "[1].index(1, 1)",
+        "raise_exception('a', 'b')", "dict(a=1, a=2)", "[1, 2] | tojson(indent=-1)", "[1, {}] | tojson(indent='  ')", "[1] | tojson(separators=[';'])"]),
+    "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, a=2) }}", "{% for m in messages %}{% if m.role == 'system' %}{% break %}{% endif %}x{% else %}none{% endfor %}",
+    "{% for m in messages %}{% if loop.index < 3 %}{% continue %}{% endif %}x{% else %}none{% endfor %}",
     "  {% if true %}\n    kept\n  {% endif %}\n  end  \n\n", "a{%- if true -%}  b  {%- endif +%}\nc", "{{ 'a' -}}  \n b {{- 'c' }}\n", "x\n\n",
 ]
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "now \"é\" <b>", "parameters": {
@@ -46,9 +54,13 @@ CHATS = [
      {"role": "tool", "content": "3"}],
 ]
 VALUES = {"i": 7, "j": -3, "f": 2.5, "g": 1e-7, "t": "a b, é漢 \tc", "u": "Title case", "e": "", "l": [3, 1, 2], "k": ["b", "A", "c", "a"], "m": {"x": 1, "y": None},
-          "n": None, "yes": True, "no": False, "o": [{"a": 1, "b": "q"}, {"a": 0, "b": "p"}, {"b": "r"}], "big": 123456, "s": "  pad\n"}
-NUMBERS, TEXTS, LISTS = ["i", "j", "f", "g", "big", "3", "0", "2.0", "1_000", "yes"], ["t", "u", "e", "s", "'x\\n\\'y'", '"é"'], ["l", "k", "o", "[1, 'two']", "[]"]
+          "n": None, "yes": True, "no": False, "o": [{"a": 1, "b": "q"}, {"a": 0, "b": "p"}, {"b": "r"}], "big": 123456, "s": "  pad\n", "r": "a\r\n\u00a0b\u2028c\x1c\u0085d\u200b\n"}
+NUMBERS, TEXTS, LISTS = ["i", "j", "f", "g", "big", "3", "0", "2.0", "1_000", "yes"], ["t", "u", "e", "s", "r", "'x\\n\\'y'", '"é"'], ["l", "k", "o", "[1, 'two']", "[]"]
 ANY = NUMBERS + TEXTS + LISTS + ["m", "n", "no", "nothing", "{'k': 1}", "(1, 2)"]
+
+
+def bounds(r):
+    return r.choice(["", ", 1", ", -3", ", 2, 5", ", 0, -1", ", none, 4", ", 3, 1", ", 0, 99"])
 
 
 def number(r, depth):
@@ -57,7 +69,7 @@ def number(r, depth):
     a, b = number(r, depth - 1), number(r, depth - 1)
     return r.choice([f"({a} {r.choice(['+', '-', '*', '//', '%', '/'])} {b})", f"-{r.choice(['i', 'f', 'j'])}", f"{some_list(r, depth - 1)} | length",
                      f"{text(r, depth - 1)}.count('a')", f"({a} | abs)", f"({text(r, depth - 1)} | int(3))", f"({a} | round(1))", f"({b} | float)",
-                     f"{text(r, depth - 1)}.find(' ')", f"({r.choice(['i', 'j'])} ** 2)", f"({LISTS[0]} | sum)", "(l | max)", "(k | min)"])
+                     f"{text(r, depth - 1)}.{r.choice(['find', 'rfind', 'count'])}({r.choice(TEXTS)}{bounds(r)})", f"({r.choice(['i', 'j'])} ** 2)", f"({LISTS[0]} | sum)", "(l | max)", "(k | min)"])
 
 
 def text(r, depth):
@@ -92,7 +104,7 @@ def truth(r, depth):
     return r.choice([f"({a} == {b})", f"({a} != {b})", f"({number(r, depth - 1)} {r.choice(['<', '<=', '>', '>='])} {number(r, depth - 1)})", f"(not {a})",
                      f"({a} and {b})", f"({a} or {b})", f"({text(r, 0)} in {text(r, depth - 1)})", f"({a} not in {some_list(r, depth - 1)})", f"('x' in m)",
                      f"({a} is {r.choice(['', 'not '])}{r.choice(['string', 'none', 'number', 'mapping', 'iterable', 'defined', 'true', 'boolean', 'integer', 'float', 'sequence'])})",
-                     f"{text(r, depth - 1)}.startswith({r.choice(TEXTS)})", f"{text(r, depth - 1)}.endswith(('x', 'c'))", f"(i is divisibleby {r.choice(['7', '2'])})", f"(1 < {r.choice(NUMBERS)} <= 7)"])
+                     f"{text(r, depth - 1)}.startswith({r.choice(TEXTS)}{bounds(r)})", f"{text(r, depth - 1)}.endswith(('x', 'c'))", f"(i is divisibleby {r.choice(['7', '2'])})", f"(1 < {r.choice(NUMBERS)} <= 7)"])
 
 
 def anything(r, depth):
@@ -138,7 +150,7 @@ def main():
     a = p.parse_args()
     all_jobs = list(jobs(a.cases))
     lines = "".join(json.dumps({"template": t, "values": v}) + "\n" for t, v in all_jobs)
-    answers = subprocess.run([a.tool], input=lines, capture_output=True, text=True, check=True).stdout.splitlines()
+    answers = subprocess.run([a.tool], input=lines, capture_output=True, text=True, check=True).stdout.rstrip("\n").split("\n")
     assert len(answers) == len(all_jobs)
     equal = refused = wrong = 0
     for (template, values), line in zip(all_jobs, answers):
