@@ -71,6 +71,14 @@ trains 2 onebit optimizer.type=OneBitAdam
 trains 2 recorded enable_cuda_graph=true zero_optimization.stage=1 train_micro_batch_size_per_gpu=2 save=recorded_saved checkpoint_factor=3
 trains 2 recorded_tokens enable_cuda_graph=true model_parallel_size=2 sequence_parallel=true train_micro_batch_size_per_gpu=2
 trains 3 idle model_parallel_size=2
+trains 6 owned optimizer.type=Muon zero_optimization.stage=1
+
+# One process that starts the ranks, and tells both the same place to meet.
+mkdir spawned.nccl
+CUDA_STAND_IN_READS="1.0 1.0 0.001 1.0 1.0 0.0 0.0, 1.0 1.0 0.0 0.0" CUDA_STAND_IN_DEVICES=2 CUDA_STAND_IN_LOG=$PWD/spawned.calls \
+  NCCL_STAND_IN_DIR=$PWD/spawned.nccl LD_PRELOAD="$library $nccl" timeout 120 "$bin/neox-train" tiny.yml --spawn 2 > spawned.out 2>&1 ||
+  fail "spawned: ends with $?: $(tail -n 3 spawned.out)"
+grep -q 'step 9/9' spawned.out || fail "spawned: ends early"
 
 for name in replicas sharded gathered tensor sequence both; do
   [ "$(operations $name 0)" = "$(operations $name 1)" ] || { operations $name 0 > a; operations $name 1 > b; fail "$name: $(diff a b | head -n 5)"; }

@@ -224,12 +224,16 @@ TEST(Spawn, NumbersTheRanksOfAllProcesses) {
   EXPECT_EQ(env["NEOX_LIFE"], "7.0.0");
 }
 
+void tell(const std::string& text) {
+  Environment env = environment();
+  std::ofstream(fs::path(variable(env, "NEOX_TEST_READY")) / variable(env, "NEOX_RANK")) << text;
+}
+
 // A rank of a terminal in which Ctrl-C was pressed: it saves for a while, and ends.
 [[noreturn]] void stop_at_ctrl_c() {
   const StopFlag& stop = install_stop_signals();
   ::raise(SIGINT);
-  Environment env = environment();
-  std::ofstream(fs::path(variable(env, "NEOX_TEST_READY")) / variable(env, "NEOX_RANK")) << "here";
+  tell("here");
   for (int i = 0; i < 500 && stop.load() == SIGINT; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::_Exit(static_cast<int>(stop.load() == SIGUSR1 ? Exit::kRequeue : Exit::kInternal));
@@ -240,6 +244,7 @@ TEST(SpawnedRank, DISABLED_EndsAsAsked) {
   std::string rank = variable(environment(), "NEOX_RANK");
   if (variable(environment(), "NEOX_LIFE") == "waits") ::pause();  // SIGTERM ends it
   if (variable(environment(), "NEOX_LIFE") == "counts") stop_at_ctrl_c();
+  if (variable(environment(), "NEOX_LIFE") == "meets") tell(variable(environment(), "NEOX_MASTER"));
   std::_Exit(rank == "2" ? static_cast<int>(Exit::kIo) : 0);
 }
 
@@ -253,6 +258,16 @@ TEST(Spawn, EndsAsTheRankThatFailed) {
   const std::atomic<int> stop = 0;
   EXPECT_EQ(spawn(2, "runs", stop), Exit::kDone);
   EXPECT_EQ(spawn(3, "runs", stop), Exit::kIo);
+}
+
+TEST(Spawn, NamesOnePlaceToAllRanks) {
+  testing::Directory ready;
+  ::setenv("NEOX_TEST_READY", ready.path().c_str(), 1);
+  const std::atomic<int> stop = 0;
+  EXPECT_EQ(spawn(2, "meets", stop), Exit::kDone);
+  std::string place = read_file(ready.path() / "0");
+  EXPECT_TRUE(place.starts_with("here:")) << place;
+  EXPECT_EQ(read_file(ready.path() / "1"), place);
 }
 
 // Each of the two would name a place of its own, and the ranks wait for each other in vain.

@@ -77,9 +77,11 @@ Exit spawn_ranks(const std::vector<std::string>& command, const ProcessInfo& par
   std::vector<std::string> arguments = without_spawn(command);
   pid_t self = ::getpid();
   for (int i = 0; i < ranks; ++i) {
+    // By this process, whose number says where they meet.
+    Environment environment = spawned_environment(parent, ranks, i);
     pid_t pid = ::fork();
     check(pid >= 0, "cannot start rank ", i, ": ", describe_errno(errno));
-    if (pid == 0) become(arguments, spawned_environment(parent, ranks, i), self);
+    if (pid == 0) become(arguments, environment, self);
     children.push_back({pid, parent.rank * ranks + i});
   }
   int first_bad = 0, passed_on = 0;
