@@ -72,10 +72,6 @@ class Trainer {
   void take_step();
   // Why this rank would stop now: a signal or the time; "" where it goes on.
   std::string wants_stop() const;
-  // Collective. Why each rank would stop now; "" where it goes on.
-  std::vector<std::string> reasons_to_stop();
-  // Collective. Whether a rank would stop now.
-  bool any_stops();
   // Collective, where a rank has said that it would stop: why.
   std::string why_all_stop();
   void read_report();  // of the last step, if it was not read yet

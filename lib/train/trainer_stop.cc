@@ -19,17 +19,9 @@ RankState Trainer::rank_state() {
   return {!why_stop_.empty(), lack_.has_value()};
 }
 
-std::vector<std::string> Trainer::reasons_to_stop() {
-  rank_state();  // as of now
-  return p_.control.gather(why_stop_);
-}
-
-bool Trainer::any_stops() {
-  return std::ranges::any_of(reasons_to_stop(), [](const auto& why) { return !why.empty(); });
-}
-
 std::string Trainer::why_all_stop() {
-  auto all = reasons_to_stop();
+  rank_state();  // as of now
+  auto all = p_.control.gather(why_stop_);
   if (!all[0].empty()) return all[0];
   auto rank = std::ranges::find_if(all, [](const auto& why) { return !why.empty(); });
   check(rank != all.end(), "the step reports a rank that would stop, and all would go on");
