@@ -209,6 +209,19 @@ function(neox_interface result)
   set(${result} ${id} PARENT_SCOPE)
 endfunction()
 
+# The library lib/neox/lib<name>.so of the target, which alone links that part of Apache Arrow. Its entry is all of it that
+# others see.
+function(neox_arrow_plugin target name arrow)
+  target_compile_options(${target} PRIVATE ${NEOX_WARNINGS} $<$<CONFIG:Release>:-g0>)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/lib)
+  target_link_libraries(${target} PRIVATE ${arrow})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/neox
+    INSTALL_RPATH "$ORIGIN/../../site/pyarrow;${LibTorch_SITE}/pyarrow")
+  add_dependencies(programs ${target})
+  install(TARGETS ${target} LIBRARY DESTINATION lib/neox)
+endfunction()
+
 # Gives it to lib/comm/mpi_build.cc, for the program and for the MPI plugin alike.
 function(neox_mpi_interface)
   neox_interface(id base/error.h comm/communicator.h comm/mpi_plugin.h)

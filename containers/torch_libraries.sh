@@ -9,8 +9,8 @@ destination=$(cd "$2" && pwd)
 cd "$site"
 
 # What ldd cannot see, because it is loaded by name at run time: LibTorch's linear algebra and its access to NVRTC
-# (kernels compiled on the fly) with NVRTC's own parts, and cuDNN's; and what reads Parquet and Arrow.
-opened=(pyarrow/libparquet.so.*)
+# (kernels compiled on the fly) with NVRTC's own parts, and cuDNN's; and what reads Parquet, Arrow and S3.
+opened=(pyarrow/libparquet.so.* pyarrow/libarrow_s3.so.*)
 libraries=(torch/lib/libtorch_cpu.so)
 if [ "$kind" = cuda ]; then
   libraries+=(torch/lib/libtorch_cuda.so)

@@ -76,18 +76,18 @@ full_tests() {
 oracle_python() {
   if [ -n "${NEOX_TEST_PYTHON-}" ]; then echo "$NEOX_TEST_PYTHON"; return; fi
   local venv; venv=$(neox_prefix)/oracle
-  if [ ! -e "$venv/whole-3" ]; then
+  if [ ! -e "$venv/whole-4" ]; then
     say "Python libraries to compare with: about 2760 MB to download, 5670 MB in $venv" >&2
     need_space "$(neox_prefix)" 9000 "the Python libraries"
     rm -rf "$venv"
     /usr/bin/python3 -m venv "$venv"
     pip_install "$venv" "torch==$torch_version" transformers tokenizers==0.23.3 \
-      numpy safetensors h5py sentencepiece==0.2.3 tensorboard wandb==0.31.0 megatron-core==0.16.1 wikiextractor==3.1.0 tiktoken deepspeed==0.16.5 "pyarrow==$arrow_version" >&2 ||
+      numpy safetensors h5py sentencepiece==0.2.3 tensorboard wandb==0.31.0 megatron-core==0.16.1 wikiextractor==3.1.0 tiktoken deepspeed==0.16.5 "moto[s3,server]==5.2.5" "pyarrow==$arrow_version" >&2 ||
       fail 74 "pip could not install them; is there a network?"
     # Its list of dependencies has torchvision and seaborn, which its parametrization does not use.
     pip_install "$venv" --no-deps mup==1.0.0 >&2 ||
       fail 74 "pip could not install mup; is there a network?"
-    touch "$venv/whole-3"
+    touch "$venv/whole-4"
   fi
   echo "$venv/bin/python"
 }

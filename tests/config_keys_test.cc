@@ -177,7 +177,6 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
       {"zero_optimization: {zero_quantized_weights: true}", "quantized"},
       {"coord_check: true", "muP"},
       {"use_bnb_optimizer: true", "8-bit"},
-      {"s3_path: s3://x", "S3"},
       {"autotuning: {enabled: true}", "tuning"},
   };
   for (const Refused& refused : cases) {
@@ -186,6 +185,14 @@ TEST_F(ConfigTest, WhatIsNotSupportedYetIsRefusedWithTheReason) {
     EXPECT_TRUE(has(text, "is not supported yet")) << refused.text;
     EXPECT_TRUE(has(text, refused.reason)) << refused.text;
   }
+}
+
+TEST_F(ConfigTest, S3PathIsAPlaceForTheCheckpointsOfSave) {
+  const std::string saves = "save: x\ncheckpoint_factor: 1\n";
+  EXPECT_EQ(load(saves + "s3_path: s3://bucket/runs").checkpoint.s3_path, "s3://bucket/runs");
+  EXPECT_TRUE(has(fails(saves + "s3_path: /fsx/copies"), "a.yml:3: s3_path is /fsx/copies"));
+  EXPECT_TRUE(has(fails(saves + "s3_path: s3:///runs"), "s3://bucket/prefix"));
+  EXPECT_TRUE(has(fails("s3_path: s3://bucket"), "save is not"));
 }
 
 TEST_F(ConfigTest, HarmlessValuesOfUnsupportedKeysPass) {

@@ -307,6 +307,9 @@ TEST_F(ConfigTest, KeptCheckpointsBoundTheDisk) {
   EXPECT_TRUE(has(render(e, config), "NOT ENOUGH: there is no room for one checkpoint"));
   e = estimate(config, 128, 1, e.checkpoint_bytes);
   EXPECT_TRUE(has(render(e, config), "NOT ENOUGH: free some, or raise checkpoint_factor"));
+  EXPECT_FALSE(has(render(e, config), "copies"));
+  config.checkpoint.s3_path = "s3://bucket/runs";
+  EXPECT_TRUE(has(render(e, config), "in s3://bucket/runs"));
   auto log = load("save: x\ncheckpoint_factor: 2\ncheckpoint_scale: log");
   EXPECT_EQ(estimate(log, 128, 1).num_checkpoints, 8);  // 1, 2, 4 ... 64, and the end
   EXPECT_EQ(estimate(load(""), 128, 1).num_checkpoints, 0);

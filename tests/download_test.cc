@@ -13,6 +13,7 @@
 #include "data_files.h"
 #include "fault_preload.h"
 #include "http_server.h"
+#include "launch/certificates.h"
 
 namespace neox {
 namespace {

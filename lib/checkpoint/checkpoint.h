@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,6 +43,8 @@ struct SaveOptions {
       dir;  // the run's `save` directory; the checkpoint is <dir>/global_step<iteration>
   std::string life = "0";  // job, step and restart count: part of the temporary name
   int64_t keep_last = 0;   // 0: keep all
+  // Of those that would be dropped, which stay for now. From the thread that saves.
+  std::function<bool(int64_t step)> needed = [](int64_t) { return false; };
 };
 
 // From now on this life of the job alone may publish checkpoints in the run directory: an older one

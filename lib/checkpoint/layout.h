@@ -64,9 +64,6 @@ std::string owner_of(const fs::path& run_dir);
 // where the file system can exchange names.
 void publish(const fs::path& temporary, const fs::path& final_dir, const std::string& life);
 
-// After a save of `iteration`: removes the oldest complete checkpoints beyond keep_last (0: none),
-// and what earlier lives left behind. Never throws; what cannot be removed is logged.
-void prune(const fs::path& run_dir, int64_t keep_last, int64_t iteration, const std::string& life);
 // At the start of the life that owns the directory, before it saves: saves and removals that
 // earlier lives did not end would take the room that the first save needs. Never throws.
 void remove_leftovers(const fs::path& run_dir, const std::string& life);

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/layout.h"
+#include "checkpoint/writing.h"
 
 namespace neox {
 namespace {
@@ -100,8 +100,9 @@ void publish(const fs::path& temporary, const fs::path& final_dir, const std::st
   sync_directory(final_dir.parent_path());
 }
 
-void prune(const fs::path& run_dir, int64_t keep_last, int64_t iteration,
-           const std::string& life) try {
+void prune(const SaveOptions& options, int64_t iteration) try {
+  const fs::path& run_dir = options.dir;
+  const std::string& life = options.life;
   std::set<int64_t> complete;
   for (const fs::path& entry : entries_of(run_dir)) {
     std::string name = entry.filename().string();
@@ -115,12 +116,13 @@ void prune(const fs::path& run_dir, int64_t keep_last, int64_t iteration,
              step && step != iteration && is_there(entry / kCompleteFile))
       complete.insert(*step);
   }
-  if (keep_last <= 0) return;
+  if (options.keep_last <= 0) return;
   auto left = static_cast<int64_t>(complete.size()) + 1;  // with this one
-  for (auto step = complete.begin(); left > keep_last && step != complete.end(); ++step, --left)
-    drop(run_dir / step_name(*step), life);
+  for (auto step = complete.begin(); left > options.keep_last && step != complete.end();
+       ++step, --left)
+    if (!options.needed(*step)) drop(run_dir / step_name(*step), life);
 } catch (const std::exception& e) {
-  log_warning("older checkpoints stay in ", run_dir.string(), ": ", e.what());
+  log_warning("older checkpoints stay in ", options.dir.string(), ": ", e.what());
 }
 
 void remove_leftovers(const fs::path& run_dir, const std::string& life) try {

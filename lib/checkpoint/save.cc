@@ -110,7 +110,7 @@ void save_checkpoint(const SaveOptions& options, std::span<const StateChunk> chu
   if (first) log_saved(final_dir, bytes, start);
   // All wait: where many are removed from slow storage, rank 0 would come too late to what follows.
   together(control, what, [&]() -> std::string {
-    if (first) prune(options.dir, options.keep_last, state.iteration, options.life);
+    if (first) prune(options, state.iteration);
     return "";
   });
 }

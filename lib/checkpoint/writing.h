@@ -36,6 +36,10 @@ int64_t finish_directory(const fs::path& dir, const std::vector<std::string>& pa
 // The final name, and `latest`.
 void publish_whole(const SaveOptions& options, const fs::path& temporary, int64_t iteration);
 
+// After a save of `iteration`: removes the oldest complete checkpoints beyond keep_last (0: none),
+// and what earlier lives left behind. Never throws; what cannot be removed is logged.
+void prune(const SaveOptions& options, int64_t iteration);
+
 void log_saved(const fs::path& dir, int64_t bytes, SaveClock::time_point start);
 
 }  // namespace neox

@@ -213,6 +213,17 @@ TrainConfig read_train(KeyReader& keys, const Config& so_far,
   return train;
 }
 
+std::string read_s3_path(KeyReader& keys, const CheckpointConfig& checkpoint) {
+  std::string path = keys.text("s3_path");
+  if (path.empty()) return path;
+  const std::string begin = "s3://";
+  keys.require(path.starts_with(begin) && path.size() > begin.size() && path[begin.size()] != '/',
+               "s3_path", "s3_path is ", path, "; a place in S3 is s3://bucket/prefix");
+  keys.require(!checkpoint.save.empty(), "s3_path",
+               "s3_path is given, but save is not, whose checkpoints it would copy");
+  return path;
+}
+
 CheckpointConfig read_checkpoint(KeyReader& keys) {
   CheckpointConfig checkpoint;
   checkpoint.save = keys.text("save");
@@ -245,6 +256,7 @@ CheckpointConfig read_checkpoint(KeyReader& keys) {
   if (keys.maybe_integer("keep_last_n_checkpoints"))
     checkpoint.keep_last = keys.integer_from("keep_last_n_checkpoints", 0);
   checkpoint.async_save = keys.flag("async_save");
+  checkpoint.s3_path = read_s3_path(keys, checkpoint);
   return checkpoint;
 }
 

@@ -143,6 +143,7 @@ struct CheckpointConfig {
   std::vector<int64_t> extra_save_iters;
   int64_t keep_last = 0;   // 0: keep all
   bool async_save = true;  // training goes on while a copy of its state is written
+  std::string s3_path;     // s3://bucket/prefix below which checkpoints are copied; empty: nowhere
   // Is the state after `iteration` steps saved? Not asked for step 0, which is saved only where it
   // is in extra_save_iters and the run starts fresh.
   bool saves_at(int64_t iteration) const;

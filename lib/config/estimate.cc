@@ -220,6 +220,8 @@ std::string render_disk(const Estimate& e, const Config& config) {
                   : "all kept");
   out += line("at most", human_bytes(static_cast<double>(e.disk_bytes)),
               with_commas(e.num_files) + " files in " + config.checkpoint.save.string());
+  if (!config.checkpoint.s3_path.empty())
+    out += line("copies", with_commas(e.num_checkpoints), "in " + config.checkpoint.s3_path);
   if (!e.free_bytes) return out;
   if (e.present_bytes)
     out += line("there already", human_bytes(static_cast<double>(e.present_bytes)),

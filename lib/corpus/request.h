@@ -3,19 +3,12 @@
 #pragma once
 #include <curl/curl.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "base/error.h"
-#include "launch/environment.h"
 
 namespace neox {
-
-// The file of trusted certificates: the one that SSL_CERT_FILE or CURL_CA_BUNDLE names, or where
-// this machine's distribution has it below `root`; "" where that is unknown. libcurl itself only
-// knows the place of the distribution that it was built on.
-std::string certificates(const Environment& env, const std::filesystem::path& root = "/");
 
 class Request {
  public:

@@ -29,7 +29,6 @@ struct ArrowPlugin {
 };
 
 // The symbol of the plugin.
-using ArrowPluginEntry = const ArrowPlugin* (*)();
 inline constexpr const char* kArrowPluginEntry = "neox_arrow_plugin";
 
 // Loads the plugin once, from ../lib/neox beside the program. Throws (74) naming the file that

@@ -322,8 +322,7 @@ void Trainer::prepare_saving() {
   for (int64_t i = state_.iteration; !any && i < p_.config.train.iters; ++i) any = c.saves_at(i);
   if (!c.async_save || c.save.empty() || !any) return;
   saver_ = std::make_unique<BackgroundSave>(
-      SaveOptions{.dir = c.save, .life = p_.life, .keep_last = c.keep_last},
-      p_.control.channel("save", p_.control.size()), p_.ranks_here);
+      save_options(), p_.control.channel("save", p_.control.size()), p_.ranks_here);
   saver_->prepare(step_.written());
   step_.before_update([this] { saver_->release(); });
 }
@@ -385,8 +384,7 @@ void Trainer::save() {
     p_.limit.save_under_way(saver_->under_way());
   } else {
     let_save_end();
-    save_checkpoint({.dir = c.save, .life = p_.life, .keep_last = c.keep_last}, chunks, state_,
-                    p_.control);
+    save_checkpoint(save_options(), chunks, state_, p_.control);
     checkpoint_saved(seconds());
     saved_at_ = state_.iteration;
   }

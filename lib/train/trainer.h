@@ -39,8 +39,9 @@ struct TrainerParts {  // all must outlive the trainer
   BoundaryRules boundaries = {};
   Reference* reference = nullptr;  // of answers; null: tokens are learnt
   Pace* pace = nullptr;            // null: ranks are threads of this process
-  // Called on rank 0 when a checkpoint is whole.
+  // Called on rank 0: when a checkpoint is whole, and of old ones, from any thread, which stay.
   std::function<void()> saved = [] {};
+  std::function<bool(int64_t step)> needed = [](int64_t) { return false; };
 };
 
 // That of a run's steps, of training and of samples, or none. By default none where several ranks
@@ -93,6 +94,7 @@ class Trainer {
   // Collective over control. Whether samples go on: no rank would stop, and rank 0 has not ended.
   bool samples_go_on(bool ended);
   void save();
+  SaveOptions save_options() const;
   // The micro-batches of the step whose first sample is `first`, rated by the reference where there
   // is one. Collective over pp and tp.
   BatchSource step_batches(Batches& source, int64_t first, int64_t seq);

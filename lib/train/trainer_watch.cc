@@ -29,4 +29,9 @@ void Trainer::watch_pace(int64_t iteration, double own_seconds) {
   if (!look->warning.empty()) log_warning(look->warning);
 }
 
+SaveOptions Trainer::save_options() const {
+  const CheckpointConfig& c = p_.config.checkpoint;
+  return {.dir = c.save, .life = p_.life, .keep_last = c.keep_last, .needed = p_.needed};
+}
+
 }  // namespace neox

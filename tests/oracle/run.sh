@@ -43,6 +43,7 @@ compare curriculum.py --check
 compare batch_ramp_up.py --check
 compare serve.py "$build/bin"
 compare benchmarks.py "$build"
+compare s3.py "$build/bin"
 compare tensorboard.py "$build/bin/neox-plot" "$build/tests/plot_test"
 compare wandb.py "$build/tests/wandb_file_test"
 exit $failed

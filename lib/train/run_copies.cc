@@ -1,0 +1,115 @@
+#include "train/run_copies.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/writing.h"
+#include "launch/process_info.h"
+#include "train/start.h"
+
+namespace neox {
+namespace {
+
+std::vector<int64_t> steps_in(const fs::path& run_dir) {
+  std::vector<int64_t> steps;
+  for (const fs::path& entry : entries_of(run_dir))
+    if (auto step = step_of(entry.filename().string())) steps.push_back(*step);
+  std::ranges::sort(steps);
+  return steps;
+}
+
+// What is met first is a name or a right that is wrong.
+template <class Work>
+auto reach(const Config& config, Work work) {
+  try {
+    return work();
+  } catch (const Error& e) {
+    fail(e.exit(), config.where("s3_path"), ": s3_path is ", config.checkpoint.s3_path, ": ",
+         e.what(), "; credentials and region are those of `aws s3 ls`, and AWS_ENDPOINT_URL names ",
+         "a server other than AWS's");
+  }
+}
+
+}  // namespace
+
+RunCopies::RunCopies(const Config& config, Control& control, const RunPlace& place)
+    : config_(config), control_(control), run_(place) {
+  if (config.checkpoint.s3_path.empty()) return;
+  if (control.rank() == 0) {
+    const CheckpointConfig& c = config.checkpoint;
+    place_ = reach(config, [&] { return open_s3(s3_place(c.s3_path, c.save)); });
+    fetch_lost();
+  }
+  control.gather("", kMostReading);
+}
+
+void RunCopies::fetch_lost() {
+  const CheckpointConfig& c = config_.checkpoint;
+  std::vector<int64_t> here = steps_in(c.save);
+  std::vector<int64_t> there = reach(config_, [&] { return list_copies(*place_); });
+  if (there.empty()) return;
+  if (!here.empty()) {
+    if (here.back() < there.back())
+      log_warning(config_.where("s3_path"), ": ", place_->url(), " holds ", step_name(there.back()),
+                  ", and the newest in ", c.save.string(), " is ", step_name(here.back()),
+                  ", from which the run goes on");
+    return;
+  }
+  check_usage(!c.load.empty(), config_.where("s3_path"), ": ", place_->url(), " holds ",
+              step_name(there.back()),
+              " of an earlier run. To go on from it set load: ", c.save.string(),
+              "; to start anew give a save directory of another name, or another ", "s3_path");
+  bool chosen = c.iteration && same_place(c.load, c.save);
+  int64_t step = chosen ? *c.iteration : there.back();
+  if (std::ranges::find(there, step) == there.end()) return;  // find_start() says what is missing
+  fetch_copy(*place_, step, c.save, run_.life,
+             [&] { check_not_stopped(run_.stop, "while a checkpoint was fetched"); });
+}
+
+void RunCopies::begin() {
+  if (!place_) return;
+  const fs::path& save = config_.checkpoint.save;
+  std::string writer =
+      concat("run ", run_.life, " on ", host_name(), " copies ", fs::absolute(save).string(), "\n");
+  copies_ = reach(config_, [&] { return std::make_unique<CheckpointCopies>(*place_, writer); });
+  for (int64_t step : steps_in(save))
+    if (fs::path dir = save / step_name(step); is_there(dir / kCompleteFile)) copies_->add(dir);
+}
+
+void RunCopies::saved() {
+  if (!copies_) return;
+  const fs::path& save = config_.checkpoint.save;
+  if (std::vector<int64_t> steps = steps_in(save); !steps.empty())
+    copies_->add(save / step_name(steps.back()));
+}
+
+void RunCopies::finish_here() {
+  copies_->finish([&] { check_not_stopped(run_.stop, "while checkpoints were copied"); });
+  const CheckpointConfig& c = config_.checkpoint;
+  std::vector<int64_t> steps = steps_in(c.save);
+  if (steps.empty()) return;  // nothing was trained
+  prune({.dir = c.save, .life = run_.life, .keep_last = c.keep_last}, steps.back());
+}
+
+void RunCopies::finish() {
+  if (config_.checkpoint.s3_path.empty()) return;
+  std::string failure;
+  Exit exit = Exit::kIo;
+  try {
+    if (copies_) finish_here();
+  } catch (const Error& e) {
+    failure = e.what();
+    exit = e.exit();
+  }
+  std::vector<std::string> all = control_.gather(
+      failure.empty() ? "" : concat(static_cast<int>(exit), " ", failure), kMostReading);
+  if (all[0].empty()) return;
+  size_t space = all[0].find(' ');
+  fail(static_cast<Exit>(std::stoi(all[0].substr(0, space))), all[0].substr(space + 1));
+}
+
+}  // namespace neox
