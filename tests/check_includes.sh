@@ -4,7 +4,7 @@
 cd "$1" || exit 1
 shift
 bad=0
-all=$(grep -rhoE '#include "[a-z_]+/' "$1" | sed 's/.*"//; s/\///' | sort -u | tr '\n' ' ')
+all=$(grep -rhoE '#include "[a-z0-9_]+/' "$1" | sed 's/.*"//; s/\///' | sort -u | tr '\n' ' ')
 for used in $all; do
   case " $* " in *" $used "*) ;; *) echo "lib/$1 includes $used/, which is not in its DEPS"; bad=1 ;; esac
 done
