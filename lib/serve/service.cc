@@ -1,6 +1,7 @@
 #include "serve/service.h"
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <iomanip>
@@ -226,11 +227,13 @@ void Service::end(const Place& place, const std::string& finish) {
   end_choice(choice, finish);
   if (left(order)) return;
   if (order.streams) order.reply->event(event_of(order, served_, choice, untold(order, choice)));
-  if (order.open == 1) answer(order);
-  --order.open;
+  if (--order.open > 0) return;
+  if (order.streams) return answer(order);
+  // Long ones, as of scores, keep other texts waiting for nothing.
+  boost::asio::post(*reader_, [this, ended = place.order] { answer(*ended); });
 }
 
-void Service::answer(Order& order) {
+void Service::answer(Order& order) try {
   if (order.streams) {
     if (order.tells_usage) order.reply->event(usage_event(order, served_));
     order.reply->event("[DONE]");
@@ -239,6 +242,8 @@ void Service::answer(Order& order) {
     order.reply->whole(kOk, kJson, answer_of(order, served_));
   }
   log(order, "");
+} catch (const std::exception& e) {
+  fail_answer(order, kBroken, is_out_of_memory(e) ? kNoMemory : e.what());
 }
 
 // All that wait, and those that grow, are told that nothing comes.
@@ -251,9 +256,13 @@ void Service::finish_all(const std::string& why) {
   queue_.clear();
 }
 
-// None of its texts goes on. Where not even that can be told the answer is cut off.
-void Service::give_up(Order& order, int status, const std::string& why) try {
-  if (std::exchange(order.open, 0) == 0) return;
+// None of its texts goes on.
+void Service::give_up(Order& order, int status, const std::string& why) {
+  if (std::exchange(order.open, 0) > 0) fail_answer(order, status, why);
+}
+
+// Where not even that can be told the answer is cut off.
+void Service::fail_answer(Order& order, int status, const std::string& why) const try {
   if (status == kBroken) log(order, (why + ": ").c_str());
   if (!order.reply->begun()) return refuse(*order.reply, order.form, status, why);
   order.reply->event(error_body(order.form, status, why));

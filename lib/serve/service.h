@@ -69,9 +69,10 @@ class Service {
   void alone(const OrderPointer& order, const Work& work);
   void finish_all(const std::string& why);
   void give_up(Order& order, int status, const std::string& why);
+  void fail_answer(Order& order, int status, const std::string& why) const;
   void tell(const Place& place);
   void end(const Place& place, const std::string& finish);
-  void answer(Order& order);
+  void answer(Order& order);  // in the reader's, where it is whole
   bool left(Order& order) const;
   void log(const Order& order, const char* what) const;
 
@@ -87,7 +88,7 @@ class Service {
   KvCache cache_;
   std::map<size_t, Place> growing_;  // by their number in generate()
   size_t numbered_ = 0;
-  // One thread, so that long prompts keep the server's from nothing.
+  // One thread, so that long prompts and answers keep the others from nothing.
   std::unique_ptr<boost::asio::thread_pool> reader_;
   HttpServer server_;
 };
