@@ -333,5 +333,22 @@ TEST_F(Orders, TokensBeginWhereTheirTextDoes) {
   }
 }
 
+// Events tell of each token once, and what the whole answer would tell.
+TEST_F(Orders, EventsTellTheScoresOfTheWholeAnswer) {
+  Order order = completion({{"prompt", "the"}, {"logprobs", 1}, {"stream", true}});
+  Choice& choice = order.choices[0];
+  Json told = Json::object();
+  for (const char* text : {" the", "<|im_start|>", " \xe6\x97\xa5", " mi"}) {
+    for (int32_t token : tokenizer_.encode(text)) {
+      choice.scores.push_back({.token = token});
+      add_token(order, choice, token);
+    }
+    Json event = Json::parse(event_of(order, served_, choice, untold(order, choice)));
+    for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+      for (const Json& one : event["choices"][0]["logprobs"][key]) told[key].push_back(one);
+  }
+  EXPECT_EQ(told, Json::parse(answer_of(order, served_))["choices"][0]["logprobs"]);
+}
+
 }  // namespace
 }  // namespace neox::testing

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <span>
+#include <utility>
 
 #include "base/utf8.h"
 #include "tokenizer/unicode.h"
@@ -58,22 +59,23 @@ std::optional<std::pair<size_t, size_t>> first_stop(const std::string& text, siz
   return first;
 }
 
-// All tokens that are told of a choice: of its prompt where it is echoed, and its own.
+// Tokens that are told of a choice: of its prompt where it is echoed, and its own.
 struct Told {
   std::vector<int32_t> tokens;
   std::vector<const TokenScore*> scores;  // null: of the first one of a prompt
 };
 
-Told told_of(const Order& order, const Choice& choice) {
+// From one of its own scores on; 0: all.
+Told told_of(const Order& order, const Choice& choice, size_t from = 0) {
   Told told;
   const OrderedPrompt& prompt = order.prompts[choice.prompt];
-  if (order.echo) {
+  if (order.echo && from == 0) {
     told.tokens = prompt.tokens;
     told.scores.push_back(nullptr);
     if (prompt.scores)
       for (const TokenScore& score : prompt.scores->given) told.scores.push_back(&score);
   }
-  for (const TokenScore& score : choice.scores) {
+  for (const TokenScore& score : std::span(choice.scores).subspan(from)) {
     told.tokens.push_back(score.token);
     told.scores.push_back(&score);
   }
@@ -91,10 +93,12 @@ Json likeliest_of(const TokenScore& score, const ServedModel& model) {
   return all;
 }
 
+}  // namespace
+
 // Where the tokens that are told of a choice begin in its text, in characters.
-class Offsets {
+class TokenOffsets {
  public:
-  Offsets(const Order& order, const Choice& choice, const ServedModel& model)
+  TokenOffsets(const Order& order, const Choice& choice, const ServedModel& model)
       : model_(model),
         rest_(order.prompts[choice.prompt].text),
         of_prompt_(order.echo ? order.prompts[choice.prompt].tokens.size() : 0),
@@ -139,14 +143,14 @@ class Offsets {
   bool begins_, in_front_ = true;
 };
 
-// OpenAI's form for completions, of the tokens from one on.
-Json scores_of(const Order& order, const ServedModel& model, const Choice& choice, size_t from) {
+namespace {
+
+// OpenAI's form for completions. `begin` has passed the tokens before.
+Json scores_of(const Order& order, const ServedModel& model, const Told& told,
+               TokenOffsets& begin) {
   Json tokens = Json::array(), scores = tokens, likeliest = tokens, offsets = tokens;
-  Told told = told_of(order, choice);
-  Offsets begin(order, choice, model);
   for (size_t i = 0; i < told.tokens.size(); ++i) {
     int64_t offset = begin.next(told.tokens[i]);
-    if (i < from) continue;
     const TokenScore* score = told.scores[i];
     tokens.push_back(text_of(told.tokens[i], model));
     scores.push_back(score ? Json(score->log_probability) : Json());
@@ -177,11 +181,21 @@ Json message_scores_of(const ServedModel& model, const Choice& choice, size_t fr
   return {{"content", content}};
 }
 
-// From one of the choice's own scores on; null where none are asked for.
-Json logprobs_of(const Order& order, const ServedModel& model, const Choice& choice, size_t from) {
+// Of a whole answer; null where none are asked for.
+Json logprobs_of(const Order& order, const ServedModel& model, const Choice& choice) {
   if (!order.likeliest) return {};
-  return order.form == ApiForm::kChat ? message_scores_of(model, choice, from)
-                                      : scores_of(order, model, choice, from);
+  if (order.form == ApiForm::kChat) return message_scores_of(model, choice, 0);
+  TokenOffsets begin(order, choice, model);
+  return scores_of(order, model, told_of(order, choice), begin);
+}
+
+// Of the tokens that no event has told.
+Json untold_logprobs(const Order& order, const ServedModel& model, Choice& choice) {
+  if (!order.likeliest) return {};
+  size_t from = std::exchange(choice.told_scores, choice.scores.size());
+  if (order.form == ApiForm::kChat) return message_scores_of(model, choice, from);
+  if (!choice.offsets) choice.offsets = std::make_shared<TokenOffsets>(order, choice, model);
+  return scores_of(order, model, told_of(order, choice, from), *choice.offsets);
 }
 
 Json usage_of(const Order& order) {
@@ -252,7 +266,7 @@ Json choice_of(const Order& order, const ServedModel& model, const Choice& choic
     answer["message"] = {{"role", "assistant"}, {"content", choice.text}};
   else
     answer["text"] = (order.echo ? order.prompts[choice.prompt].text : "") + choice.text;
-  answer["logprobs"] = logprobs_of(order, model, choice, 0);
+  answer["logprobs"] = logprobs_of(order, model, choice);
   answer["finish_reason"] = finish_of(choice);
   return answer;
 }
@@ -326,8 +340,7 @@ std::string event_of(const Order& order, const ServedModel& model, Choice& choic
   } else {
     part["text"] = piece;
   }
-  part["logprobs"] = logprobs_of(order, model, choice, choice.told_scores);
-  choice.told_scores = choice.scores.size();
+  part["logprobs"] = untold_logprobs(order, model, choice);
   part["finish_reason"] = finish_of(choice);
   event["choices"] = Json::array({part});
   if (order.tells_usage) event["usage"] = nullptr;  // until the last

@@ -37,6 +37,8 @@ struct OrderedPrompt {
   std::optional<TextScores> scores = {};  // where they are asked for, and known
 };
 
+class TokenOffsets;
+
 // One text of an order.
 struct Choice {
   size_t prompt;  // which one
@@ -44,6 +46,7 @@ struct Choice {
   std::string text = {};  // behind the prompt, so far
   size_t told = 0;        // bytes of it that events have told
   size_t told_scores = 0;
+  std::shared_ptr<TokenOffsets> offsets = {};  // where events tell scores
   std::vector<int32_t> tokens = {};
   std::vector<TokenScore> scores = {};  // also of a token that ends the text
   std::string finish = {};              // "": it grows; else "stop" or "length"
