@@ -45,10 +45,14 @@ void add_options(Program& program) {
   add("max-tokens", number("N"),
       "at most so many new tokens (default: maximum_tokens of the config)");
   add("temperature", po::value<double>()->value_name("T"),
-      "0 without --top-k and --top-p: the likeliest token; higher: more varied");
+      "0 without --top-k, --top-p, --min-p: the likeliest token; higher: more varied");
   add("top-k", number("K"), "draw among the k likeliest tokens only");
   add("top-p", po::value<double>()->value_name("P"),
       "draw among the likeliest tokens that sum to p only");
+  add("min-p", po::value<double>()->value_name("P")->default_value(0, "0"),
+      "draw among tokens only that are at least P times as likely as the likeliest");
+  add("repetition-penalty", po::value<double>()->value_name("X")->default_value(1, "1"),
+      "above 1: tokens that the prompt or the text has already become less likely");
   add("seed", number("N")->default_value(1234), "equal seeds give equal texts");
   add("num-samples", number("N")->default_value(1), "texts for each prompt");
   add("json",

@@ -32,11 +32,55 @@ TEST(Choose, PenaltiesCountTheTokensOfTheText) {
   EXPECT_EQ(choose(logits, {.presence_penalty = 0.6, .frequency_penalty = 0.5}, 0, {{2, 1}}), 1);
 }
 
+// transformers' RepetitionPenaltyLogitsProcessor: 3 / 1.6 and -1 x 1.6.
+TEST(Choose, ARepetitionPenaltyCountsTokensOfPromptAndTextOnce) {
+  at::Tensor logits = at::tensor({-1.0, 2.0, 3.0, -1.5});
+  EXPECT_EQ(choose(logits, {.repetition_penalty = 1.4}, 0, {{2, 7}}), 2);
+  EXPECT_EQ(choose(logits, {.repetition_penalty = 1.6}, 0, {{2, 7}}), 1);
+  EXPECT_EQ(choose(logits, {.repetition_penalty = 1.6}, 0, {{2, 0}}), 1);
+  EXPECT_EQ(choose(logits, {.bias = {{1, -9}, {2, -9}}, .repetition_penalty = 1.6}, 0, {{0, 1}}),
+            3);
+  // Behind it, once for each of the text.
+  EXPECT_EQ(choose(logits, {.repetition_penalty = 1.4, .frequency_penalty = 0.1}, 0, {{2, 1}}), 2);
+  EXPECT_EQ(choose(logits, {.repetition_penalty = 1.4, .frequency_penalty = 0.1}, 0, {{2, 2}}), 1);
+}
+
+// transformers' MinPLogitsWarper, behind temperature, top_k and top_p.
+TEST(Choose, MinPLeavesWhatIsLikelyBesideTheLikeliest) {
+  at::Tensor logits = at::tensor({0.0, 3.0, 2.0, 2.5});
+  auto drawn = [&](Sampling s) {
+    std::set<int64_t> all;
+    for (s.key = 0; s.key < 400; ++s.key) all.insert(choose(logits, s, 1));
+    return all;
+  };
+  using Ids = std::set<int64_t>;
+  EXPECT_EQ(drawn({.min_p = 0.04}), (Ids{0, 1, 2, 3}));  // exp(-3) = 0.0498
+  EXPECT_EQ(drawn({.min_p = 0.06}), (Ids{1, 2, 3}));
+  EXPECT_EQ(drawn({.min_p = 0.5}), (Ids{1, 3}));  // exp(-0.5) = 0.61, exp(-1) = 0.37
+  EXPECT_EQ(drawn({.temperature = 2, .min_p = 0.5}), (Ids{1, 2, 3}));
+  EXPECT_EQ(drawn({.top_k = 2, .min_p = 0.06}), (Ids{1, 3}));
+  EXPECT_EQ(drawn({.top_p = 0.6, .min_p = 0.06}), (Ids{1, 3}));
+  EXPECT_EQ(drawn({.min_p = 1}), Ids{1});
+}
+
 TEST(Choose, WhatChangesLogitsIsNotGreedy) {
   EXPECT_TRUE(is_greedy({}));
   EXPECT_FALSE(is_greedy({.bias = {{0, 1}}}));
   EXPECT_FALSE(is_greedy({.presence_penalty = 1}));
   EXPECT_FALSE(is_greedy({.frequency_penalty = 1}));
+  EXPECT_FALSE(is_greedy({.repetition_penalty = 1.1}));
+  EXPECT_FALSE(is_greedy({.min_p = 0.1}));
+}
+
+// The prompt's, too.
+TEST(Batch, ARepetitionPenaltyKeepsTokensOfThePromptAway) {
+  Model model;
+  for (TextRequest& r : requests({})) {
+    r.sampling.repetition_penalty = 1e30;
+    std::set<int32_t> before(r.prompt.begin(), r.prompt.end());
+    std::vector<int32_t> text = model.texts({r}, 1).front();
+    for (int32_t token : text) EXPECT_TRUE(before.insert(token).second) << token;
+  }
 }
 
 // Beside others that have none, also where steps are recorded.

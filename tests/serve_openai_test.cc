@@ -59,7 +59,10 @@ TEST_F(OpenAi, PenaltiesKeepATextFromRepeatingItself) {
   EXPECT_LT(different({{"logprobs", 0}}), 8U);
   EXPECT_GT(different({{"logprobs", 0}, {"frequency_penalty", 2}, {"presence_penalty", 2}}),
             different({{"logprobs", 0}}));
+  EXPECT_GT(different({{"logprobs", 0}, {"repetition_penalty", 10}}), different({{"logprobs", 0}}));
   EXPECT_EQ(ask({{"frequency_penalty", 2.5}}).status, 400);
+  EXPECT_EQ(ask({{"repetition_penalty", 0}}).status, 400);
+  EXPECT_EQ(ask({{"min_p", 1.5}}).status, 400);
 }
 
 // Those of tokens whose text waits come with it.
@@ -108,7 +111,7 @@ TEST_F(OpenAi, WhatItLacksIsRefusedByNameAndWhatChangesNothingIsNot) {
   for (const char* field :
        {R"("response_format": {"type": "json_object"})", R"("reasoning_effort": "low")",
         R"("functions": [{}])", R"("modalities": ["audio"])", R"("ignore_eos": true)",
-        R"("repetition_penalty": 1.2)", R"("min_p": 0.1)", R"("best_of": 5, "stream": true)"}) {
+        R"("length_penalty": 1.2)", R"("best_of": 5, "stream": true)"}) {
     HttpAnswer answer = ask(Json::parse(concat("{", field, "}")));
     std::string name = std::string(field).substr(1, std::string(field).find('"', 1) - 1);
     EXPECT_EQ(answer.status, 400) << field;

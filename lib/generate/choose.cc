@@ -86,19 +86,36 @@ std::pair<size_t, double> keep_mass(Heaviest& order, size_t count, double mass) 
   return {n, kept};
 }
 
-bool draws(const Sampling& s) { return s.temperature != 0 || s.top_k != 0 || s.top_p != 0; }
+// Of the first `count` those that weigh as much as `least`, where the heaviest weighs 1.
+std::pair<size_t, double> keep_likely(Heaviest& order, std::span<const double> weights,
+                                      size_t count, double least) {
+  auto likely = std::ranges::count_if(weights, [&](double weight) { return weight >= least; });
+  count = std::min(count, std::max<size_t>(static_cast<size_t>(likely), 1));
+  double kept = 0;
+  for (size_t i = 0; i < count; ++i) kept += order[i].weight;
+  return {count, kept};
+}
+
+bool draws(const Sampling& s) {
+  return s.temperature != 0 || s.top_k != 0 || s.top_p != 0 || s.min_p != 0;
+}
 
 bool changes_logits(const Sampling& s) { return !s.bias.empty() || counts_tokens(s); }
 
 // Logits [n] as the sampling wants them, in memory of their own.
 Tensor changed(const Tensor& logits, const Sampling& s, const TokenCounts& made) {
   Tensor scores = logits.clone();
-  auto add = [&](int32_t token, double x) {
-    if (token < scores.size(0)) scores.mutable_data_ptr<float>()[token] += static_cast<float>(x);
-  };
-  for (const auto& [token, x] : s.bias) add(token, x);
-  for (const auto& [token, times] : made)
-    add(token, -s.presence_penalty - s.frequency_penalty * static_cast<double>(times));
+  std::span all(scores.mutable_data_ptr<float>(), static_cast<size_t>(scores.size(0)));
+  for (const auto& [token, x] : s.bias)
+    if (token < std::ssize(all)) all[static_cast<size_t>(token)] += static_cast<float>(x);
+  auto repetition = static_cast<float>(s.repetition_penalty);
+  for (const auto& [token, times] : made) {
+    if (token >= std::ssize(all)) break;
+    float& score = all[static_cast<size_t>(token)];
+    score = score > 0 ? score / repetition : score * repetition;
+    double once = times > 0 ? s.presence_penalty : 0;
+    score -= static_cast<float>(once + s.frequency_penalty * static_cast<double>(times));
+  }
   return scores;
 }
 
@@ -127,6 +144,7 @@ int64_t choose(const Tensor& logits, const Sampling& s, int64_t position, const 
     total = std::accumulate(all.begin(), all.end(), 0.0);
   }
   if (s.top_p > 0) std::tie(count, total) = keep_mass(order, count, s.top_p * total);
+  if (s.min_p > 0) std::tie(count, total) = keep_likely(order, all, count, s.min_p);
   double left = u * total;
   for (size_t i = 0; i < count; ++i)
     if ((left -= order[i].weight) < 0) return order[i].id;

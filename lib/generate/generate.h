@@ -18,22 +18,25 @@ namespace neox {
 
 struct Sampling {
   int64_t max_tokens = 64;
-  double temperature = 0;  // 0 with top_k and top_p 0: greedy
+  double temperature = 0;  // 0 with top_k, top_p and min_p 0: greedy
   int64_t top_k = 0;       // only the k likeliest; 0: all
   double top_p = 0;        // only the likeliest that sum to p; 0: all
+  double min_p = 0;        // only those of at least this share of the likeliest's probability
   int64_t vocab = 0;       // only ids below it: the rest pads the embedding; 0: all
   uint64_t key = 0;        // what is drawn is a function of key and position
-  // Logits are changed before anything else: by what is given for a token, and, for tokens that the
-  // text has behind its prompt, less so much once, and so much each time (OpenAI's penalties).
+  // Logits are changed before anything else: by what is given for a token; of tokens that the
+  // prompt or the text has, divided by the repetition penalty, or multiplied where they are
+  // negative (Keskar et al., arXiv 1909.05858, as in transformers); and, for tokens that the text
+  // has behind its prompt, less so much once, and so much each time (OpenAI's penalties).
   std::vector<std::pair<int32_t, double>> bias = {};
-  double presence_penalty = 0, frequency_penalty = 0;
+  double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
 };
 
-// How many times a text has a token behind its prompt.
+// How many times a text has a token behind its prompt; 0: only there.
 using TokenCounts = std::map<int32_t, int64_t>;
 // Whether what is chosen depends on them.
 inline bool counts_tokens(const Sampling& s) {
-  return s.presence_penalty != 0 || s.frequency_penalty != 0;
+  return s.repetition_penalty != 1 || s.presence_penalty != 0 || s.frequency_penalty != 0;
 }
 
 // The next token for logits [V] (on the CPU, float): the likeliest, or drawn by the rules above; -1

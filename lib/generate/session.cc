@@ -101,13 +101,14 @@ class Session {
   Sampling sampling(const std::string& prompt, int64_t repeat, int64_t sample) const {
     const GenerateConfig& defaults = loaded_.config().generate;
     bool greedy = options_.temperature == 0.0;  // where nothing else is asked for
-    return {
-        .max_tokens = options_.max_tokens.value_or(defaults.max_tokens),
-        .temperature = options_.temperature.value_or(defaults.temperature),
-        .top_k = options_.top_k.value_or(greedy ? 0 : defaults.top_k),
-        .top_p = options_.top_p.value_or(greedy ? 0 : defaults.top_p),
-        .vocab = loaded_.tokenizer().vocab_size(),
-        .key = random_key(options_.seed, concat("generate.", sample, ".", repeat, ".", prompt))};
+    return {.max_tokens = options_.max_tokens.value_or(defaults.max_tokens),
+            .temperature = options_.temperature.value_or(defaults.temperature),
+            .top_k = options_.top_k.value_or(greedy ? 0 : defaults.top_k),
+            .top_p = options_.top_p.value_or(greedy ? 0 : defaults.top_p),
+            .min_p = options_.min_p,
+            .vocab = loaded_.tokenizer().vocab_size(),
+            .key = random_key(options_.seed, concat("generate.", sample, ".", repeat, ".", prompt)),
+            .repetition_penalty = options_.repetition_penalty};
   }
 
   const SessionOptions& options_;
@@ -171,6 +172,8 @@ SessionOptions session_options(const Program& program) {
   o.top_k = program.given<int64_t>("top-k");
   o.temperature = program.given<double>("temperature");
   o.top_p = program.given<double>("top-p");
+  o.min_p = program.get<double>("min-p");
+  o.repetition_penalty = program.get<double>("repetition-penalty");
   o.seed = program.get<int64_t>("seed");
   o.num_samples = program.get<int64_t>("num-samples");
   o.batch_size = program.get<int64_t>("batch-size");
@@ -182,6 +185,9 @@ SessionOptions session_options(const Program& program) {
               "--temperature ", o.temperature.value_or(0), ": must be a number from 0 on");
   check_usage(o.top_p.value_or(0) >= 0 && o.top_p.value_or(0) <= 1, "--top-p ", o.top_p.value_or(0),
               ": must lie in 0..1");
+  check_usage(o.min_p >= 0 && o.min_p <= 1, "--min-p ", o.min_p, ": must lie in 0..1");
+  check_usage(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty),
+              "--repetition-penalty ", o.repetition_penalty, ": must be above 0, such as 1.2");
   check_usage(o.top_k.value_or(0) >= 0, "--top-k ", o.top_k.value_or(0), ": must not be negative");
   return o;
 }

@@ -24,6 +24,7 @@ struct SessionOptions {
   TextForm form = TextForm::kPlain;
   std::optional<int64_t> max_tokens, top_k;
   std::optional<double> temperature, top_p;
+  double min_p = 0, repetition_penalty = 1;
   int64_t seed = 1234, num_samples = 1, batch_size = 1;
 };
 

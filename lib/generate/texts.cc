@@ -106,7 +106,9 @@ bool Texts::fetch() {
       done_ = idle;
       break;
     }
-    texts_[came_] = {std::move(*next)};
+    Text& text = texts_[came_] = {std::move(*next)};
+    if (text.request.sampling.repetition_penalty != 1)
+      for (int32_t token : text.request.prompt) text.made[token];  // 0 times
     waiting_.push_back(came_++);
   }
   return !waiting_.empty();

@@ -173,10 +173,12 @@ class Reader {
     s.temperature = fields_.real("temperature", 0, 100).value_or(1);
     s.top_p = fields_.real("top_p", 0, 1).value_or(1);
     s.top_k = fields_.integer("top_k", -1, kAnyNumber).value_or(0);
-    if (s.top_p == 0) s.temperature = 0;               // the likeliest, as of any small one
-    if (s.top_p == 1) s.top_p = 0;                     // all
-    if (s.top_k < 0) s.top_k = 0;                      // all, as others write it
-    if (s.temperature == 0) s.top_k = 0, s.top_p = 0;  // the likeliest
+    if (s.top_p == 0) s.temperature = 0;  // the likeliest, as of any small one
+    if (s.top_p == 1) s.top_p = 0;        // all
+    if (s.top_k < 0) s.top_k = 0;         // all, as others write it
+    s.min_p = fields_.real("min_p", 0, 1).value_or(0);
+    if (s.temperature == 0) s.top_k = 0, s.top_p = 0, s.min_p = 0;  // the likeliest
+    s.repetition_penalty = fields_.real("repetition_penalty", 0.1, 10).value_or(1);
     s.presence_penalty = fields_.real("presence_penalty", -2, 2).value_or(0);
     s.frequency_penalty = fields_.real("frequency_penalty", -2, 2).value_or(0);
     bias();
@@ -216,9 +218,7 @@ class Reader {
   void refuse_what_is_not_here() {
     const std::pair<const char*, std::vector<Json>> kElsewhere[] = {
         {"suffix", {""}},
-        {"repetition_penalty", {1, 1.0}},
         {"length_penalty", {1, 1.0}},
-        {"min_p", {0, 0.0}},
         {"min_tokens", {0}},
         {"ignore_eos", {false}},
         {"skip_special_tokens", {true}},
