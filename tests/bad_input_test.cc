@@ -136,9 +136,13 @@ const Case kSave[] = {
        std::string f = s.dir().put("f", "");
        return What{{"save=" + f, "load=" + f}};
      }},
+    {"log_dir is a file",
+     74,
+     {"DIR/f: a file is in the way there"},
+     [](Scene& s) { return What{{"log_dir=" + s.dir().put("f", "")}}; }},
     {"save that may not be written",
      74,
-     {"where checkpoints cannot be written", "DIR/save", "(EACCES)"},
+     {"where checkpoints cannot be written", "DIR/save", "(EACCES): check its permissions"},
      [](Scene& s) {
        return What{{}, {}, Training::fault(s.save(), EACCES, "NEOX_FAULT_CALLS=0")};
      }},

@@ -279,7 +279,9 @@ TEST_F(Serve, ASecondSignalOfAnyKindEndsItAtOnce) {
     int fd = client.send(
         concat("POST /v1/completions HTTP/1.1\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
     for (int number : {SIGTERM, second}) ::usleep(200'000), child.signal(number);
-    EXPECT_EQ(child.end().code, -second);  // the texts would take seconds
+    Ended ended = child.end();
+    EXPECT_EQ(ended.code, -second);  // the texts would take seconds
+    EXPECT_TRUE(has(ended.err, "\nneox-serve: ends when the texts that have begun are done"));
     ::close(fd);
   }
 }

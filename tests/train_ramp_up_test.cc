@@ -15,7 +15,8 @@ TEST(RampUp, LossesAreThoseOfOneRank) {
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_TRUE(has(ended.err,
                   "while the batch grows, the batch of 1 sample in micro-batches of 1 "
-                  "leaves 1 of 2 data-parallel ranks without work"))
+                  "leaves 1 of 2 data-parallel ranks without work; take a larger start of "
+                  "rampup_batch_size"))
       << ended.err;
   auto want = one.losses(), got = two.losses();
   ASSERT_EQ(want.size(), 20u);

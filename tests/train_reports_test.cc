@@ -355,6 +355,28 @@ TEST(Reports, ADryRunKnowsWhatIsThere) {
   EXPECT_TRUE(has(text, "5 samples")) << text;
 }
 
+TEST(Reports, ADryRunNamesRanksWithoutWork) {
+  Training run;
+  EXPECT_FALSE(has(run.train({}, {"--dry-run"}).out, "without work"));
+  std::string text = run.train({}, {"--dry-run", "--spawn", "8"}).out;
+  EXPECT_TRUE(has(text, "of 8 data-parallel ranks without work")) << text;
+}
+
+// Nobody sees why a step of minutes goes on, and a second Ctrl-C would lose what was learnt.
+TEST(Reports, CtrlCIsAnsweredBeforeItTakesEffect) {
+  const std::string answer = "a second Ctrl-C ends it at once";
+  for (const Strings& settings : {Strings{}, Strings{"save=null", "load=null"}}) {
+    Training run;
+    Child child = run.start(settings + Strings{"train_iters=1000", "checkpoint_factor=1000"});
+    ASSERT_TRUE(child.wait_for("step 1/"));
+    child.signal(SIGINT);
+    Ended ended = child.end();
+    EXPECT_EQ(ended.code, 75) << ended.err;
+    EXPECT_LT(ended.err.find(answer), ended.err.find("stopped at step")) << ended.err;
+    EXPECT_EQ(has(ended.err, answer + ", without saving"), settings.empty()) << ended.err;
+  }
+}
+
 TEST(Reports, SamplesEndAtWhatEndsTextsForRank0) {
   Training run;
   std::string tokenizer =

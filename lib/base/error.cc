@@ -31,7 +31,7 @@ std::string describe_errno(int error) {
     case EROFS:
       return text + " (EROFS): choose a directory that can be written";
     case EACCES:
-      return text + " (EACCES): check the permissions of the directory";
+      return text + " (EACCES): check its permissions and those of the directories above it";
     case ENOENT:
       return text + " (ENOENT)";
     case EISDIR:

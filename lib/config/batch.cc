@@ -78,18 +78,18 @@ std::string to_string(const BatchPlan& plan, int64_t data_ranks) {
                 counted(data_ranks, "rank"), " x ", counted(plan.accumulation, "micro-batch"));
 }
 
-std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks) {
+std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks, const char* size) {
   int64_t busy = divide_up(plan.global, plan.micro);
   if (busy < data_ranks)
     return concat("the batch of ", counted(plan.global, "sample"), " in micro-batches of ",
                   plan.micro, " leaves ", data_ranks - busy, " of ", data_ranks,
-                  " data-parallel ranks without work; take a larger train_batch_size",
+                  " data-parallel ranks without work; take a larger ", size,
                   plan.micro > 1 ? ", a smaller train_micro_batch_size_per_gpu" : "",
                   " or fewer ranks");
   int64_t places = plan.micro * plan.accumulation * data_ranks, empty = places - plan.global;
   if (empty * 10 <= places) return "";
   return concat("the ", to_string(plan, data_ranks), " computes as long as one of ", places,
-                ": the rest is filled up with weight 0; take a train_batch_size of ", places,
+                ": the rest is filled up with weight 0; take a ", size, " of ", places,
                 ", or another train_micro_batch_size_per_gpu");
 }
 

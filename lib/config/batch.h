@@ -13,7 +13,9 @@ BatchPlan of_size(const BatchPlan& plan, int64_t global, int64_t data_ranks);
 std::string to_string(const BatchPlan& plan, int64_t data_ranks);
 
 // That the batch leaves data ranks without work, or fills up more than a tenth of what they compute
-// with samples of weight 0, and what would mend it; "" where it does neither.
-std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks);
+// with samples of weight 0, and what would mend it; "" where it does neither. `size` is what says
+// how many samples the batch has.
+std::string badly_used_ranks(const BatchPlan& plan, int64_t data_ranks,
+                             const char* size = "train_batch_size");
 
 }  // namespace neox

@@ -1,11 +1,14 @@
 #include "serve/program.h"
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <csignal>
 #include <iterator>
+#include <string_view>
 
 #include "base/log.h"
 #include "base/signals.h"
@@ -20,10 +23,16 @@ namespace {
 
 std::atomic<Service*> g_service = nullptr;  // a signal handler can reach nothing else
 
-// The first one lets texts that have begun end; the second, whichever it is, ends the program.
-void on_signal(int) {
+// The first one lets texts that have begun end, which may take minutes; the second, whichever it
+// is, ends the program.
+void on_signal(int number) {
   if (Service* service = g_service) service->stop();
   default_stop_signals();
+  constexpr std::string_view kAnswer =
+      "\nneox-serve: ends when the texts that have begun are done; a second signal ends it at "
+      "once\n";
+  std::string_view answer = kAnswer.substr(number == SIGINT ? 0 : 1);  // behind the terminal's ^C
+  [[maybe_unused]] ssize_t n = ::write(STDERR_FILENO, answer.data(), answer.size());
 }
 
 // Of NEOX_SERVE_KEY. The blanks around a header's value are not part of it, and it has no control

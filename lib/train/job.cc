@@ -19,6 +19,7 @@
 #include "comm/nccl_communicator.h"
 #include "comm/network.h"
 #include "comm/world.h"
+#include "config/batch.h"
 #include "config/estimate.h"
 #include "launch/cpu.h"
 #include "launch/spawn.h"
@@ -34,6 +35,15 @@
 
 namespace neox {
 namespace {
+
+// Behind the terminal's ^C.
+constexpr const char* kSavesAndStops =
+    "\nneox-train: Ctrl-C: the run saves and stops as soon as this step is done; a second Ctrl-C "
+    "ends it at once, without saving\n";
+constexpr const char* kStops =
+    "\nneox-train: Ctrl-C: the run stops as soon as this step is done, and nothing is saved, "
+    "because "
+    "save is not set; a second Ctrl-C ends it at once\n";
 
 JoinOptions joining_options(const Config& config, const Environment& env, const RunPlace& place) {
   JoinOptions options = join_options(env);
@@ -207,6 +217,7 @@ Estimate estimate_of(const Config& config, int64_t ranks) {
 
 Exit train(const Config& config, const ProcessInfo& process, const Environment& env, int spawn,
            const std::vector<std::string>& arguments, const StopFlag& stop) {
+  if (process.size == 1) answer_ctrl_c(config.checkpoint.save.empty() ? kStops : kSavesAndStops);
   at::Device device = choose_device(env, process);
   if (spawn > 1 && device.is_cuda()) return spawn_ranks(arguments, process, spawn, stop);
   use_device(device);
@@ -245,12 +256,15 @@ std::string dry_run(const Config& config, int64_t ranks) {
   int64_t entries = tokenizer ? tokenizer->vocab_size() : usual.entries;
   int64_t vocab = config.model.vocab > 0 ? config.model.vocab : padded_vocab(config, entries);
   complete.model.vocab = vocab;
-  std::string text = render(estimate_of(complete, ranks), complete);
+  Estimate e = estimate_of(complete, ranks);
+  std::string text = render(e, complete);
   if (!tokenizer && config.model.vocab == 0)
     text += concat(no_tokenizer ? "Computed" : "No vocab_file is given: computed",
                    " for the vocabulary of ", usual.name, ", padded to ", vocab,
                    " entries; --set padded_vocab_size=N computes for another.\n");
   text += missing;
+  std::string bad = badly_used_ranks(e.batch, e.data_ranks);
+  if (!bad.empty()) text += "note: " + bad + '\n';
   for (const std::string& note : config.notes) text += "note: " + note + '\n';
   return text;
 }

@@ -102,7 +102,7 @@ void say_ramp_up(const Config& config, const Start& start, int64_t data_ranks) {
   BatchPlan now = of_size(start.batch, size, data_ranks);
   log_info("rampup_batch_size: steps have ", counted(size, "sample"), " now and ",
            with_commas(start.batch.global), " from step ", with_commas(steps + 1), " on");
-  std::string bad = badly_used_ranks(now, data_ranks);
+  std::string bad = badly_used_ranks(now, data_ranks, "start of rampup_batch_size");
   if (!bad.empty()) log_warning("while the batch grows, ", bad);
 }
 
