@@ -42,8 +42,7 @@ constexpr const char* kSavesAndStops =
     "ends it at once, without saving\n";
 constexpr const char* kStops =
     "\nneox-train: Ctrl-C: the run stops as soon as this step is done, and nothing is saved, "
-    "because "
-    "save is not set; a second Ctrl-C ends it at once\n";
+    "because save is not set; a second Ctrl-C ends it at once\n";
 
 JoinOptions joining_options(const Config& config, const Environment& env, const RunPlace& place) {
   JoinOptions options = join_options(env);

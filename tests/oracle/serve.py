@@ -1,6 +1,6 @@
-"""neox-serve against transformers: scores of texts, greedy texts and stops, replies to messages whose contents are texts and
-parts, by the requests that lm-evaluation-harness, OpenAI's client and Megatron-LM's text_generation_cli.py send. Random models;
-where `openai` is installed, also through it.
+"""neox-serve against transformers: scores of texts, greedy texts and stops, repetition penalties, replies to messages whose
+contents are texts and parts, by the requests that lm-evaluation-harness, OpenAI's client and Megatron-LM's
+text_generation_cli.py send. Random models; where `openai` is installed, also through it.
 
 serve.py BIN_DIRECTORY
 """
@@ -15,7 +15,8 @@ import urllib.error
 import urllib.request
 
 import torch
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
+                          RepetitionPenaltyLogitsProcessor)
 
 WORDS = "the of and a model night river stone Paris 42 naïve über 日本 runs, ends. Begins 🙂".split()
 POSITIONS = 128
@@ -69,11 +70,14 @@ def log_probabilities(model, tokens):
         return torch.log_softmax(model(torch.tensor([tokens])).logits[0].double(), -1)
 
 
-def greedy(model, tokens, count):
+def greedy(model, tokens, count, repetition_penalty=1.0):
     """The likeliest tokens, and how near the second ones were at most."""
     tokens, new, gap = list(tokens), [], 1.0
+    change = RepetitionPenaltyLogitsProcessor(repetition_penalty)
     for _ in range(count):
-        top = log_probabilities(model, tokens)[-1].topk(2)
+        with torch.no_grad():
+            logits = model(torch.tensor([tokens])).logits[0, -1:].double()
+        top = torch.log_softmax(change(torch.tensor([tokens]), logits), -1)[0].topk(2)
         gap = min(gap, float(top.values[0] - top.values[1]))
         new.append(int(top.indices[0]))
         tokens.append(new[-1])
@@ -113,6 +117,11 @@ def check_texts(server, model, tokenizer, prompts):
         stop = expected[len(expected) // 2:][:2]
         choice = server.ask("/v1/completions", dict(prompt=prompt, max_tokens=10, temperature=0, stop=stop))["choices"][0]
         assert choice["text"] == expected[:expected.index(stop)] and choice["finish_reason"] == "stop", (choice, expected, stop)
+        new, gap = greedy(model, tokens, 10, 1.3)
+        if gap > 1e-4 and 0 not in new and max(new) < len(tokenizer):
+            body = dict(prompt=prompt, max_tokens=10, temperature=0, repetition_penalty=1.3)
+            text = server.ask("/v1/completions", body)["choices"][0]["text"]
+            assert text == tokenizer.decode(new), (prompt, text, tokenizer.decode(new))
         compared += 1
     return compared
 
