@@ -280,7 +280,9 @@ TEST(Plot, WrongRequestsAreNamed) {
   RunLog run = run_of("a", {{"loss", {{1, 0, 5}}}});
   EXPECT_NE(usage_error([&] { plot({run}, {.out = "x.png"}, {}); }).find(".svg"),
             std::string::npos);
-  EXPECT_NE(usage_error([&] { plot({run}, {.width = 3}, {}); }).find("10 to 1000"),
+  EXPECT_NE(usage_error([&] {
+              plot({run}, {.width = 3}, {});
+            }).find("--width is 3 columns; it can be 10 to 1000"),
             std::string::npos);
   EXPECT_NE(usage_error([&] { plot({run}, {.smooth = -2}, {}); }).find("--smooth"),
             std::string::npos);

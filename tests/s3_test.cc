@@ -169,7 +169,7 @@ TEST_F(S3, SecondFailureIsAnError) {
   fs::path checkpoint = saved(5);
   objects_.failures = 1000;
   EXPECT_THAT(error_of([&] { copy(checkpoint); }),
-              testing::AllOf(HasSubstr("1 checkpoint not in s3://bucket/run"),
+              testing::AllOf(HasSubstr("1 checkpoint could not be copied to s3://bucket/run"),
                              HasSubstr("no answer"), HasSubstr(dir_.string())));
 }
 

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -183,9 +184,10 @@ std::string plot(const std::vector<RunLog>& runs, const PlotRequest& request,
   check_usage(request.smooth >= 0, "--smooth is ", request.smooth,
               "; it counts points: 1 is no smoothing");
   int least = to_file ? 200 : 10, most = to_file ? 10000 : 1000;
-  for (int size : {request.width, request.height})
-    check_usage(size == 0 || (size >= least && size <= most), "a size of ", size,
-                to_file ? " pixels" : " columns or rows", "; it can be ", least, " to ", most);
+  for (auto [option, size, cells] : {std::tuple{"--width", request.width, " columns"},
+                                     std::tuple{"--height", request.height, " rows"}})
+    check_usage(size == 0 || (size >= least && size <= most), option, " is ", size,
+                to_file ? " pixels" : cells, "; it can be ", least, " to ", most);
   Chart chart = chart_of(runs, request);
   if (to_file) {
     SvgStyle style;

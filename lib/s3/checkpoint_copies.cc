@@ -37,7 +37,9 @@ bool is_copied(S3Directory& place, const fs::path& checkpoint, const std::string
 
 std::vector<fs::path> files_of(const fs::path& checkpoint) {
   std::vector<fs::path> files = entries_of(checkpoint);
-  std::erase_if(files, [](const fs::path& file) { return file.filename() == kCompleteFile; });
+  std::erase_if(files, [](const fs::path& file) {
+    return file.filename() == kCompleteFile || type_of(file) != fs::file_type::regular;
+  });
   return files;
 }
 
@@ -185,8 +187,8 @@ void CheckpointCopies::finish(const Poll& poll) {
   std::lock_guard lock(mutex_);
   check_io(failed_.empty(), "the checkpoints are in ",
            failed_.empty() ? "" : failed_.begin()->second.parent_path().string(), ", but ",
-           counted(static_cast<int64_t>(failed_.size()), "checkpoint"), " not in ", place_.url(),
-           ": ", why_failed_, "; start the run again to copy what is missing");
+           counted(static_cast<int64_t>(failed_.size()), "checkpoint"), " could not be copied to ",
+           place_.url(), ": ", why_failed_, "; start the run again to copy what is missing");
 }
 
 }  // namespace neox

@@ -1,7 +1,7 @@
 #include "train/run_copies.h"
 
 #include <algorithm>
-#include <ctime>
+#include <chrono>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -9,10 +9,15 @@
 #include "base/text.h"
 #include "checkpoint/writing.h"
 #include "launch/process_info.h"
-#include "train/start.h"
 
 namespace neox {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Within the deadline of those that wait.
+constexpr std::chrono::seconds kRhythm(60);
+constexpr const char* kGoesOn = "goes on";
 
 std::vector<int64_t> steps_in(const fs::path& run_dir) {
   std::vector<int64_t> steps;
@@ -44,7 +49,23 @@ RunCopies::RunCopies(const Config& config, Control& control, const RunPlace& pla
     place_ = reach(config, [&] { return open_s3(s3_place(c.s3_path, c.save)); });
     fetch_lost();
   }
-  control.gather("", kMostReading);
+  told_by_first("");
+}
+
+Poll RunCopies::poll(const char* when) {
+  return [this, when, due = Clock::now() + kRhythm]() mutable {
+    check_not_stopped(run_.stop, when);
+    if (Clock::now() < due) return;
+    control_.gather(kGoesOn);
+    due = Clock::now() + kRhythm;
+  };
+}
+
+std::string RunCopies::told_by_first(const std::string& mine) {
+  std::string told;
+  do told = control_.gather(mine)[0];
+  while (told == kGoesOn);
+  return told;
 }
 
 void RunCopies::fetch_lost() {
@@ -66,8 +87,7 @@ void RunCopies::fetch_lost() {
   bool chosen = c.iteration && same_place(c.load, c.save);
   int64_t step = chosen ? *c.iteration : there.back();
   if (std::ranges::find(there, step) == there.end()) return;  // find_start() says what is missing
-  fetch_copy(*place_, step, c.save, run_.life,
-             [&] { check_not_stopped(run_.stop, "while a checkpoint was fetched"); });
+  fetch_copy(*place_, step, c.save, run_.life, poll("while a checkpoint was fetched"));
 }
 
 void RunCopies::begin() {
@@ -88,7 +108,7 @@ void RunCopies::saved() {
 }
 
 void RunCopies::finish_here() {
-  copies_->finish([&] { check_not_stopped(run_.stop, "while checkpoints were copied"); });
+  copies_->finish(poll("while checkpoints were copied"));
   const CheckpointConfig& c = config_.checkpoint;
   std::vector<int64_t> steps = steps_in(c.save);
   if (steps.empty()) return;  // nothing was trained
@@ -105,11 +125,11 @@ void RunCopies::finish() {
     failure = e.what();
     exit = e.exit();
   }
-  std::vector<std::string> all = control_.gather(
-      failure.empty() ? "" : concat(static_cast<int>(exit), " ", failure), kMostReading);
-  if (all[0].empty()) return;
-  size_t space = all[0].find(' ');
-  fail(static_cast<Exit>(std::stoi(all[0].substr(0, space))), all[0].substr(space + 1));
+  std::string told =
+      told_by_first(failure.empty() ? "" : concat(static_cast<int>(exit), " ", failure));
+  if (told.empty()) return;
+  size_t space = told.find(' ');
+  fail(static_cast<Exit>(std::stoi(told.substr(0, space))), told.substr(space + 1));
 }
 
 }  // namespace neox

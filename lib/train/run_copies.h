@@ -31,6 +31,11 @@ class RunCopies {
  private:
   void fetch_lost();
   void finish_here();
+  // Of rank 0, for work of any length: throws where a stop is asked for, and tells the others now
+  // and then that it goes on.
+  Poll poll(const char* when);
+  // Collective. What rank 0 has to tell behind such work.
+  std::string told_by_first(const std::string& mine);
 
   const Config& config_;
   Control& control_;

@@ -18,7 +18,7 @@ namespace afs = arrow::fs;
 // Of those for single parts of objects.
 constexpr int kThreads = 32;
 constexpr int kTries = 6;
-constexpr double kConnectSeconds = 10, kStallSeconds = 30;
+constexpr double kConnectSeconds = 10, kStallSeconds = 10;
 
 void check_s3(const arrow::Status& status, const char* what, const std::string& url) {
   if (!status.ok()) fail(Exit::kIo, "cannot ", what, " ", url, ": ", status.message());
