@@ -36,7 +36,7 @@ install_tree() {
     patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$program"
     if patchelf --print-needed "$program" | grep -q '^lib\(torch\|c10\)'; then
       place=$tree/bin/${program##*/}
-      mv -n "$program" "$tree/libexec/"
+      [ "$program" = "$tree/libexec/${program##*/}" ] || mv "$program" "$tree/libexec/"
       launcher "$rpath" > "$place"
       chmod 755 "$place"
     fi

@@ -24,7 +24,7 @@ main() {
     [ -x "$build/$program" ] || fail 74 "$build/$program is missing: cmake --build $build --target $(env/gpu_kit.sh --targets)"
     mkdir -p "$work/$(dirname "$program")" "$work/lib"
     strip -o "$work/$program" "$build/$program"
-    libraries "$build/$program" | xargs -r cp -nL -t "$work/lib"
+    libraries "$build/$program" | xargs -r cp -uL -t "$work/lib"
   done
   mkdir -p "$work/share/neox/configs"
   cp "$repo/configs/chat_templates.yml" "$work/share/neox/configs"
