@@ -5,9 +5,24 @@ source "$(dirname "$0")/common.sh"
 
 # A compiler that includes LibTorch's headers takes up to about 1.2 GB. CMAKE_BUILD_PARALLEL_LEVEL overrides.
 jobs() {
-  local memory; memory=$(awk '/^MemAvailable/ { print int($2 / 1200000) }' /proc/meminfo)
+  local memory; memory=$( { sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo; group_limits; } | sort -n | head -n 1)
+  memory=$((memory / 1200000))
   local cores; cores=$(nproc)
   echo "${CMAKE_BUILD_PARALLEL_LEVEL:-$((memory < 1 ? 1 : memory < cores ? memory : cores))}"
+}
+
+# Memory in kB, one a line, that the control groups of a container or a Slurm job allow, of which /proc/meminfo does not know.
+group_limits() {
+  local kinds group root name
+  while IFS=: read -r _ kinds group; do
+    case ,$kinds, in
+      ,,) root=/sys/fs/cgroup name=memory.max ;;
+      *,memory,*) root=/sys/fs/cgroup/memory name=memory.limit_in_bytes ;;
+      *) continue ;;
+    esac
+    group=${group%/}
+    while cat "$root$group/$name" || true; [ -n "$group" ]; do group=${group%/*}; done
+  done < /proc/self/cgroup 2> /dev/null | awk '/^[0-9]+$/ { printf "%d\n", $1 / 1024 }'
 }
 
 check_preset() {
@@ -19,6 +34,16 @@ check_preset() {
       export CUDACXX ;;
     *) fail 64 "no preset $1; there are release, debug, asan and cuda" ;;
   esac
+}
+
+# The directories of PATH without those of conda's environments, whose libraries CMake would find beside the programs there, and
+# mix with the distribution's. All of them where env/setup.sh --no-packages was told that libraries come from elsewhere.
+path_to_build() {
+  local dir kept="" dirs
+  if [ -e .deps/no-packages ]; then echo "$PATH"; return; fi
+  IFS=: read -ra dirs <<< "$PATH"
+  for dir in "${dirs[@]}"; do [ -d "${dir%/*}/conda-meta" ] || kept+=:$dir; done
+  echo "${kept#:}"
 }
 
 # Configures anew where LibTorch has moved: CMake remembers the old one in each path.
@@ -39,6 +64,7 @@ main() {
   cd "$repo"
   check_preset "$preset"
   env/setup.sh --quiet
+  PATH=$(path_to_build)
   mkdir -p build
   configure "$preset"
   say "Building build/$preset with $(jobs) jobs"

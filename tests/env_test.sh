@@ -108,6 +108,21 @@ wheel_file torch 2.11.0 torch/lib/libtorch_cpu.so
 expect 0 'Set-up done' env "${no_index[@]}" "$setup"
 expect 0 '/new/torch-2.11.0/lib/python3[.0-9]*/site-packages/torch$' "$tree/env/torch_dir.sh"
 
+# CMake is not led to the libraries of a conda environment that is active, unless they are to come from elsewhere.
+stand_in cmake 'if [ "$1" = --build ]; then echo "PATH is $PATH"; fi'
+mkdir -p "$here/conda/bin" "$here/conda/conda-meta"
+expect 0 "^PATH is $bin:/usr/bin:/bin$" env PATH="$here/conda/bin:$PATH" "$tree/env/build.sh"
+touch "$tree/.deps/no-packages"
+expect 0 "^PATH is $here/conda/bin:$bin:" env PATH="$here/conda/bin:$PATH" "$tree/env/build.sh"
+# As many compilers run as the memory allows that a container or a Slurm job has.
+stand_in nproc 'echo 64'
+stand_in cat 'case $1 in */memory.max | */memory.limit_in_bytes) echo 3000000000 ;; *) exec /bin/cat "$@" ;; esac'
+stand_in sed 'case $* in */proc/meminfo) echo 64000000 ;; *) exec /bin/sed "$@" ;; esac'
+expect 0 '^Building build/release with 2 jobs$' "$tree/env/build.sh"
+stand_in cat 'case $1 in */memory.max) echo max ;; */memory.limit_in_bytes) echo 9223372036854771712 ;; *) exec /bin/cat "$@" ;; esac'
+expect 0 '^Building build/release with 53 jobs$' "$tree/env/build.sh"
+rm "$tree/.deps/no-packages" "$bin"/{cmake,nproc,cat,sed}
+
 expect 64 'no preset fast' "$tree/env/build.sh" fast
 expect 64 'needs the CUDA compiler nvcc' env CUDACXX=/nowhere "$tree/env/build.sh" cuda
 expect 64 'unknown argument --ful' "$tree/env/test.sh" --ful

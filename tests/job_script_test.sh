@@ -278,6 +278,14 @@ run 2.train.sbatch CODE=76 SLURM_RESTART_COUNT=10
 says 'MAX_RESTARTS=10 is reached'
 failed_before=10 run 2.train.sbatch CODE=76 SLURM_RESTART_COUNT=0
 says 'asks Slurm for restart 1 of at most 10'
+# Nor does the count of a requeued job around the submitting shell; where Slurm does not answer, it is the only one.
+failed_before=10 run 2.train.sbatch CODE=76 SLURM_RESTART_COUNT=10 RESTARTS=0
+says 'job 7 \(restart 0\)'
+says 'asks Slurm for restart 1 of at most 10'
+run 2.train.sbatch CODE=70 SLURM_RESTART_COUNT=2 RESTARTS=0
+does_not scontrol
+run 2.train.sbatch CODE=76 SLURM_RESTART_COUNT=10 DEAF=4
+says 'MAX_RESTARTS=10 is reached'
 # Slurm is asked for about a minute, but for what it refuses.
 run 2.train.sbatch CODE=75 SCONTROL_CODE=1 ANSWER='Unable to contact slurm controller'
 ends_with 75

@@ -26,8 +26,9 @@ if [ "$1" = show ]; then
 [ -z "${SLOW-}" ] || { echo "env of a slow scontrol" >> "$HERE/log"; sleep 1; }
 echo "scontrol is asked" >> "$HERE/asked"
 if [ "$(wc -l < "$HERE/asked")" -le "${DEAF:-0}" ]; then echo "Unable to contact slurm controller" >&2; exit 1; fi
-if [ -e "$HERE/pid" ]; then [ "${REASON-None}" != "" ] || exit 1; fi  # the tasks have been started
-echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }Reason=${REASON-None} Restarts=${NEW_RESTARTS-${SLURM_RESTART_COUNT:-0}} NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= ${TOLD-} TresPerNode=${TRES-${SLURM_GPUS_PER_NODE:+gres:gpu:$SLURM_GPUS_PER_NODE}} "
+restarts=${RESTARTS-${SLURM_RESTART_COUNT:-0}}
+if [ -e "$HERE/pid" ]; then [ "${REASON-None}" != "" ] || exit 1; restarts=${NEW_RESTARTS-$restarts}; fi  # the tasks have been started
+echo "JobId=7 ${OF_ARRAY:+ArrayJobId=$OF_ARRAY ArrayTaskId=3 }Reason=${REASON-None} Restarts=$restarts NtasksPerN:B:S:C=${ASKED:-2}:0:*:* CoreSpec=* Power= ${TOLD-} TresPerNode=${TRES-${SLURM_GPUS_PER_NODE:+gres:gpu:$SLURM_GPUS_PER_NODE}} "
 echo "JobId=8 Reason=Other NtasksPerN:B:S:C=5:0:*:* TresPerNode=gres:gpu:6 "; exit; fi  # another component
 echo "scontrol $*" >> "$HERE/log"; echo "${ANSWER-}" >&2; exit "${SCONTROL_CODE:-0}"'
 stand_in squeue 'echo "squeue $* in ${SLURM_TIME_FORMAT-}" >> "$HERE/log"; echo "${END-NONE}"'

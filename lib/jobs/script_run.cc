@@ -42,7 +42,8 @@ on_signal() {
 trap 'on_signal TERM' TERM
 
 if [ -n "${SLURM_HET_SIZE:-}" ]; then say "this job has $SLURM_HET_SIZE components; the run takes the nodes of the first one alone"; fi
-restarts=${SLURM_RESTART_COUNT:-0}
+restarts=$(told Restarts)
+restarts=${restarts:-${SLURM_RESTART_COUNT:-0}}  # which a shell inside a requeued job hands on
 case $MAX_RESTARTS in "" | *[!0-9]*) die 64 "MAX_RESTARTS=$MAX_RESTARTS is no number; 0: no restarts" ;; esac
 # How many lives of this job have ended without a checkpoint, one behind the other: Slurm counts all restarts alike.
 # neox-train writes "saved" there. Behind the number stands "odd" if one of them ended by a code that is not of a lost rank.
