@@ -47,6 +47,8 @@ TEST(CorpusOptions, NamesWhatDoesNotGoTogether) {
   EXPECT_THAT(refusal({"--offline"}), HasSubstr("--offline goes with the name of a corpus"));
   EXPECT_THAT(refusal({"data/enwik8"}), HasSubstr("is not the name of a corpus"));
   EXPECT_THAT(refusal({"enwik8", "--mirror", "u", "--local-copy", "p"}), HasSubstr("exclude"));
+  for (const char* option : {"--local-copy", "--shards"})
+    EXPECT_THAT(refusal({"local", "--input", "a", option, "0"}), HasSubstr("of --input alone"));
   EXPECT_THAT(refusal({"enwik8", "--downloads", "0"}), HasSubstr("is not in 1 .. 64"));
 }
 

@@ -170,6 +170,22 @@ TEST_F(Corpus, WithoutARouteTellsTheCommandForTheLoginNode) {
               HasSubstr("--download-only")));
 }
 
+TEST_F(Corpus, OfOnesOwnTellsACommandThatBringsItsTokenizer) {
+  std::string table = read_file(dir_ / "corpora.yml");
+  dir_.put("corpora.yml", "corpora:\n  - name: local\n" + table.substr(table.find("tokenizers:")));
+  std::string input = dir_.put("mine.jsonl", json_lines(texts(7)));
+  EXPECT_THAT(
+      error_of([&] {
+        prepare("local", {"--input", input});
+      }),
+      AllOf(
+          HasSubstr("neox-prepare-data local --data-path " + (dir_ / "data") + " --input " + input),
+          HasSubstr("A copy that you have: --vocab-file FILE."), Not(HasSubstr("--local-copy"))));
+  HttpServer server(served_);
+  prepare("local", {"--input", input, "--mirror", server.url(), "--download-only"});
+  EXPECT_TRUE(fs::exists(dir_ / "data/20B_tokenizer.json"));
+}
+
 TEST_F(Corpus, WhoseAddressesHaveGoneSaysWhatToDo) {
   HttpServer server({.files = {{"/20B_tokenizer.json", json_}}, .status = 503});
   dir_.put("data/20B_tokenizer.json", json_);

@@ -338,7 +338,11 @@ TEST(Verify, RefusesWhatIsNoDataset) {
   dir.put("a.bin", "");
   dir.put("a.idx", "MMIDIDX");
   EXPECT_THAT(neox_data({"verify", dir / "a"}), StartsWith("74: "));
-  EXPECT_THAT(neox_data({"verify", dir / "absent"}), StartsWith("74: "));
+  dir.put("half.bin", "");
+  EXPECT_THAT(neox_data({"verify", dir / "half"}), HasSubstr("half.idx is missing: a dataset is"));
+  auto absent = AllOf(StartsWith("74: "), HasSubstr("no dataset " + (dir / "absent: neither ")));
+  EXPECT_THAT(neox_data({"verify", dir / "absent"}), absent);
+  EXPECT_THAT(neox_data({"import", dir / "absent", "--output-prefix", dir / "b"}), absent);
   EXPECT_THAT(neox_data({"verify", dir / "a", "--vocab-size", "0"}), StartsWith("64: "));
 }
 

@@ -62,7 +62,7 @@ class Fetching {
         registry_(read_registry(corpus.registry.empty() ? default_registry() : corpus.registry)),
         download_(corpus.download) {
     download_.stop = &stop;
-    download_.advice = advice();
+    download_.advice = advice("--local-copy PATH");
   }
 
   void run() {
@@ -82,10 +82,11 @@ class Fetching {
   }
 
  private:
-  // The command for a node that has a network.
-  std::string advice() const {
+  // The command for a node that has a network. copy: the option for what the user has.
+  std::string advice(const std::string& copy) const {
     std::string command =
         "neox-prepare-data " + corpus_.name + " --data-path " + full_path(corpus_.data_path);
+    if (corpus_.entry.urls.empty()) command += " --input " + full_path(options_.inputs.at(0));
     if (!corpus_.registry.empty()) command += " --corpora " + full_path(corpus_.registry);
     if (!corpus_.shards.empty()) command += " --shards " + corpus_.shards;
     const TokenizerFile& tokenizer = options_.tokenizer;
@@ -96,7 +97,7 @@ class Fetching {
       if (tokenizer.gpt2()) command += " --merge-file " + full_path(tokenizer.merges);
     }
     return "On a node with a network, such as the login node, run\n  " + command +
-           " --download-only\nand then this again. A copy that you have: --local-copy PATH.";
+           " --download-only\nand then this again. A copy that you have: " + copy + ".";
   }
 
   std::string advice_for_dead(const std::vector<DownloadFile>& files) const {
@@ -132,7 +133,10 @@ class Fetching {
       file.remote.urls.insert(
           file.remote.urls.begin(),
           corpus_.mirror + (corpus_.mirror.ends_with('/') ? "" : "/") + entry.name);
-    download({&file, 1}, to.filename().string(), download_);
+    DownloadOptions options = download_;
+    options.advice =
+        advice(to == options_.tokenizer.merges ? "--merge-file FILE" : "--vocab-file FILE");
+    download({&file, 1}, to.filename().string(), options);
   }
 
   void check_copies(const std::vector<DownloadFile>& files) const {

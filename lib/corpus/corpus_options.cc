@@ -11,6 +11,9 @@ constexpr const char* kOnlyWithCorpus[] = {"data-path", "mirror",        "local-
                                            "offline",   "download-only", "force-redownload",
                                            "shards",    "downloads"};
 
+// Those of the files that a corpus has at its addresses.
+constexpr const char* kOnlyWithAddresses[] = {"local-copy", "shards"};
+
 }  // namespace
 
 fs::path registry_of(const Program& program) {
@@ -57,6 +60,9 @@ CorpusOptions read_corpus_options(const Program& program, const std::string& dat
               ", and --input are given; leave one out");
   check_usage(!options.entry.urls.empty() || program.has("input"), options.name,
               " has no address; name its files with --input PATH");
+  for (const char* option : kOnlyWithAddresses)
+    check_usage(!options.entry.urls.empty() || !program.has(option), "--", option,
+                ": the files of ", options.name, " are those of --input alone; leave it out");
   auto value = [&](const char* option) { return program.given<std::string>(option).value_or(""); };
   options.data_path =
       program.given<std::string>("data-path").value_or(data_dir.empty() ? "data" : data_dir);

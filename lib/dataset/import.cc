@@ -110,6 +110,7 @@ std::vector<int64_t> documents_of(const OldIndex& index, int64_t sequences) {
 }  // namespace
 
 Totals import_tntidx(const std::string& prefix, const std::string& output_prefix) {
+  check_dataset_exists(prefix);
   OldIndex index = read_old_index(prefix + ".idx");
   std::vector<int32_t> lengths = lengths_of(index);
   std::vector<int64_t> documents = documents_of(index, std::ssize(lengths));

@@ -124,6 +124,7 @@ const char* name_of(TokenType type) {
 }
 
 RawIndex read_raw_index(const std::string& prefix) {
+  check_dataset_exists(prefix);
   RawIndex index;
   index.prefix = prefix;
   index.file = MappedFile(index.idx_path());
