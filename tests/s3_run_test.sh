@@ -79,10 +79,29 @@ train 74 --set save=other --set load=other
 said "cannot fetch global_step3 from s3://bucket/runs/other"
 [ -z "$(ls -A other)" ] || fail "a damaged copy leaves $(ls other)"
 
+# A checkpoint that is passed over is neither copied nor taken for what was saved last.
+train 0 --set s3_path= --set save=passed --set load=passed --set train_iters=4 --set lr_decay_iters=4 \
+  --set checkpoint_factor=2
+truncate -s 1000 passed/global_step4/rank_00000.h5
+train 0 --set save=passed --set load=passed --set lr_decay_iters=4 --set checkpoint_factor=2 --set keep_last_n_checkpoints=1
+said "passed/global_step4/rank_00000.h5 has 1000 bytes"
+holds passed global_step3 latest owner
+holds s3/bucket/runs/passed global_step2 global_step3 writer.txt
+
 # A bucket that may not be used is an error at once, which says whose.
 train 74 --set save=new --set load=new --set s3_path=s3://denied/runs
 said "s3_path.*s3://denied/runs/new.*credentials"
 [ ! -e new/latest ] || fail "the run began"
+
+# A stop does not wait for a server that is busy for long.
+timeout 100 "$build/bin/neox-train" tiny.yml --set save=new --set load=new --set s3_path=s3://busy/runs > run.log 2>&1 &
+run=$!
+until [ -e s3/busy.asked ]; do sleep 0.1; done
+kill -TERM $run
+code=0
+wait $run || code=$?
+[ $code = 75 ] || fail "a run that waits for S3 ended with $code when it was stopped"
+said "asked to stop by SIGTERM before S3 had answered"
 
 # A stop does not wait for copies, and the next start makes them.
 serve slow 2

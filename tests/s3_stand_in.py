@@ -2,7 +2,8 @@
 """What neox-train asks of S3, over a directory: objects, parts, lists. Prints its address.
 
 Usage: s3_stand_in.py DIRECTORY [DELAY]     DELAY: seconds before each object or part is taken
-Signatures are not checked. A request for a bucket named "denied" is refused.
+Signatures are not checked. A request for a bucket named "denied" is refused, and for one named "busy" put off, behind which
+the file busy.asked is there.
 """
 import http.server
 import io
@@ -60,6 +61,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if bucket == "denied":
             self.body()
             return self.fail(403, "AccessDenied")
+        if bucket == "busy":
+            self.body()
+            (root / "busy.asked").touch()
+            return self.fail(503, "SlowDown")
         self.file = root / bucket / key
         getattr(self, "on_" + self.command.lower())(bucket, key)
 

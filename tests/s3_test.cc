@@ -120,6 +120,22 @@ TEST_F(S3, CopyIsTheSameFilesWithCompleteLast) {
   EXPECT_THAT(list_copies(objects_), ElementsAre(5));
 }
 
+TEST_F(S3, WhatOthersPutBesideTheFilesIsNotCopied) {
+  fs::path checkpoint = saved(5);
+  fs::create_directories(checkpoint / "hf");
+  fs::create_symlink("nowhere", checkpoint / "link");
+  copy(checkpoint);
+  EXPECT_THAT(list_copies(objects_), ElementsAre(5));
+}
+
+TEST_F(S3, WhatOthersPutBesideACopyIsNotFetched) {
+  copy(saved(5));
+  lose_all();
+  objects_.objects["global_step5/hf/train_state.json"] = "{}";
+  fetch_copy(objects_, 5, dir_, "0", {});
+  EXPECT_EQ(read_back(dir_ / step_name(5), 5), "");
+}
+
 TEST_F(S3, CopyThatIsThereIsLeft) {
   fs::path checkpoint = saved(5);
   copy(checkpoint);

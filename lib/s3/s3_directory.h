@@ -1,6 +1,6 @@
 // A place in S3, or in a server that speaks its protocol. What speaks to it is Apache Arrow's
 // client, the AWS SDK, in a plugin (libneox_s3.so) that is loaded where a run names such a place:
-// credentials, regions, proxies and repeated tries are as `aws s3` has them.
+// credentials and repeated tries are as `aws s3` has them.
 #pragma once
 #include <cstddef>
 #include <cstdint>

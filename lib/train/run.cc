@@ -252,7 +252,7 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
   Start start = find_start(config, tokenizer.get(), mesh.data().size(), control);
   if (first) say_start(config, start, mesh, place.device);
   std::optional<RunClaim> claim = claim_run(config, start, place, control);
-  copies.begin();
+  copies.begin(start);
   check_not_stopped(place.stop, kBeforeSteps);
   BoundaryRules boundaries = boundary_rules(config, tokenizer.get());
   Sampler sampler = open_samples(config, start.state, boundaries.end_of_document, control, place);
@@ -281,9 +281,9 @@ Exit train_rank(Config config, Communicator& world, Control& control, const RunP
                      .reference = reference ? &*reference : nullptr,
                      .pace = place.pace,
                      .saved =
-                         [&] {
+                         [&](int64_t step) {
                            tell_script(place.failures_file);
-                           copies.saved();
+                           copies.saved(step);
                          },
                      .needed = [&copies](int64_t step) { return copies.needs(step); }};
   Trainer trainer(parts, std::move(start));

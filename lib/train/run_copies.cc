@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -27,15 +28,31 @@ std::vector<int64_t> steps_in(const fs::path& run_dir) {
   return steps;
 }
 
+// While it is there, a stop ends the waiting for a server that does not answer.
+class GivesUpAtStop {
+ public:
+  GivesUpAtStop(S3Directory& place, const StopFlag& stop)
+      : thread_([&](const std::stop_token& end) {
+          while (!end.stop_requested()) {
+            if (stop.load()) return place.give_up();
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
 // What is met first is a name or a right that is wrong.
 template <class Work>
-auto reach(const Config& config, Work work) {
+auto reach(const Config& config, const StopFlag& stop, Work work) {
   try {
     return work();
   } catch (const Error& e) {
+    check_not_stopped(stop, "before S3 had answered");
     fail(e.exit(), config.where("s3_path"), ": s3_path is ", config.checkpoint.s3_path, ": ",
-         e.what(), "; credentials and region are those of `aws s3 ls`, and AWS_ENDPOINT_URL names ",
-         "a server other than AWS's");
+         e.what(), "; credentials are those of `aws s3 ls`, s3://bucket/prefix?region=... names a ",
+         "region that is not found, and AWS_ENDPOINT_URL a server other than AWS's");
   }
 }
 
@@ -46,7 +63,7 @@ RunCopies::RunCopies(const Config& config, Control& control, const RunPlace& pla
   if (config.checkpoint.s3_path.empty()) return;
   if (control.rank() == 0) {
     const CheckpointConfig& c = config.checkpoint;
-    place_ = reach(config, [&] { return open_s3(s3_place(c.s3_path, c.save)); });
+    place_ = reach(config, place.stop, [&] { return open_s3(s3_place(c.s3_path, c.save)); });
     fetch_lost();
   }
   told_by_first("");
@@ -70,8 +87,9 @@ std::string RunCopies::told_by_first(const std::string& mine) {
 
 void RunCopies::fetch_lost() {
   const CheckpointConfig& c = config_.checkpoint;
+  GivesUpAtStop watch(*place_, run_.stop);
   std::vector<int64_t> here = steps_in(c.save);
-  std::vector<int64_t> there = reach(config_, [&] { return list_copies(*place_); });
+  std::vector<int64_t> there = reach(config_, run_.stop, [&] { return list_copies(*place_); });
   if (there.empty()) return;
   if (!here.empty()) {
     if (here.back() < there.back())
@@ -87,32 +105,42 @@ void RunCopies::fetch_lost() {
   bool chosen = c.iteration && same_place(c.load, c.save);
   int64_t step = chosen ? *c.iteration : there.back();
   if (std::ranges::find(there, step) == there.end()) return;  // find_start() says what is missing
-  fetch_copy(*place_, step, c.save, run_.life, poll("while a checkpoint was fetched"));
+  const char* when = "while a checkpoint was fetched";
+  try {
+    fetch_copy(*place_, step, c.save, run_.life, poll(when));
+  } catch (const Error&) {
+    check_not_stopped(run_.stop, when);
+    throw;
+  }
 }
 
-void RunCopies::begin() {
+void RunCopies::begin(const Start& start) {
   if (!place_) return;
   const fs::path& save = config_.checkpoint.save;
   std::string writer =
       concat("run ", run_.life, " on ", host_name(), " copies ", fs::absolute(save).string(), "\n");
-  copies_ = reach(config_, [&] { return std::make_unique<CheckpointCopies>(*place_, writer); });
+  copies_ = reach(config_, run_.stop, [&] {
+    GivesUpAtStop watch(*place_, run_.stop);
+    return std::make_unique<CheckpointCopies>(*place_, writer);
+  });
+  if (start.checkpoint && same_place(start.checkpoint->dir().parent_path(), save))
+    newest_ = start.checkpoint->state().iteration;
   for (int64_t step : steps_in(save))
-    if (fs::path dir = save / step_name(step); is_there(dir / kCompleteFile)) copies_->add(dir);
+    if (fs::path dir = save / step_name(step); step <= newest_ && is_there(dir / kCompleteFile))
+      copies_->add(dir);
 }
 
-void RunCopies::saved() {
+void RunCopies::saved(int64_t step) {
   if (!copies_) return;
-  const fs::path& save = config_.checkpoint.save;
-  if (std::vector<int64_t> steps = steps_in(save); !steps.empty())
-    copies_->add(save / step_name(steps.back()));
+  newest_ = step;
+  copies_->add(config_.checkpoint.save / step_name(step));
 }
 
 void RunCopies::finish_here() {
   copies_->finish(poll("while checkpoints were copied"));
   const CheckpointConfig& c = config_.checkpoint;
-  std::vector<int64_t> steps = steps_in(c.save);
-  if (steps.empty()) return;  // nothing was trained
-  prune({.dir = c.save, .life = run_.life, .keep_last = c.keep_last}, steps.back());
+  if (!newest_) return;  // nothing was trained
+  prune({.dir = c.save, .life = run_.life, .keep_last = c.keep_last}, *newest_);
 }
 
 void RunCopies::finish() {

@@ -3,11 +3,13 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "config/config.h"
 #include "launch/control.h"
 #include "s3/checkpoint_copies.h"
 #include "train/run.h"
+#include "train/start.h"
 
 namespace neox {
 
@@ -18,10 +20,11 @@ class RunCopies {
   // copies of an earlier run and this one is not to go on from any.
   RunCopies(const Config& config, Control& control, const RunPlace& place);
 
-  // Begins to copy what is there already. On rank 0, which has claimed the directory.
-  void begin();
-  // On rank 0, when a checkpoint is whole.
-  void saved();
+  // Begins to copy what is there already, up to what the run goes on from: what is newer was passed
+  // over, as damaged. On rank 0, which has claimed the directory.
+  void begin(const Start& start);
+  // On rank 0, when the checkpoint of that step is whole.
+  void saved(int64_t step);
   // Whether that step is still to be copied. On rank 0, from any thread.
   bool needs(int64_t step) const { return copies_ && copies_->needs(step); }
   // Collective. Waits until all is copied. Throws Error (74) on all ranks where something is not,
@@ -42,6 +45,7 @@ class RunCopies {
   const RunPlace& run_;
   std::unique_ptr<S3Directory> place_;        // none: no s3_path, or another rank
   std::unique_ptr<CheckpointCopies> copies_;  // from begin() on
+  std::optional<int64_t> newest_;             // of this run's checkpoints that are whole
 };
 
 }  // namespace neox

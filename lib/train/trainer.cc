@@ -356,7 +356,7 @@ bool Trainer::survives(const std::function<void()>& saving) try {
 void Trainer::checkpoint_saved(double seconds) {
   save_failed_ = false;
   p_.limit.measured_save(seconds);
-  if (p_.control.rank() == 0) p_.saved();
+  if (p_.control.rank() == 0) p_.saved(saved_at_);
 }
 
 void Trainer::save() {
@@ -385,8 +385,8 @@ void Trainer::save() {
   } else {
     let_save_end();
     save_checkpoint(save_options(), chunks, state_, p_.control);
-    checkpoint_saved(seconds());
     saved_at_ = state_.iteration;
+    checkpoint_saved(seconds());
   }
   report_.resume();
   report_.saved(state_.iteration, seconds());

@@ -40,7 +40,7 @@ struct TrainerParts {  // all must outlive the trainer
   Reference* reference = nullptr;  // of answers; null: tokens are learnt
   Pace* pace = nullptr;            // null: ranks are threads of this process
   // Called on rank 0: when a checkpoint is whole, and of old ones, from any thread, which stay.
-  std::function<void()> saved = [] {};
+  std::function<void(int64_t step)> saved = [](int64_t) {};
   std::function<bool(int64_t step)> needed = [](int64_t) { return false; };
 };
 

@@ -108,7 +108,7 @@ std::string encoded(const std::string& url) {
 
 class Client : public S3Directory {
  public:
-  explicit Client(const std::string& url) : url_(url) {
+  explicit Client(const std::string& url) : url_(url.substr(0, url.find('?'))) {
     auto options = result_of(afs::S3Options::FromUri(encoded(url), &path_), "find", url);
     options.retry_strategy = tries_;
     options.connect_timeout = kConnectSeconds;
@@ -156,7 +156,7 @@ class Client : public S3Directory {
     return name.empty() ? url_ : concat(url_, "/", name);
   }
 
-  std::string url_, path_;  // the latter without options: bucket/prefix
+  std::string url_, path_;  // without options; the latter bucket/prefix
   std::shared_ptr<Tries> tries_ = std::make_shared<Tries>();
   std::shared_ptr<afs::S3FileSystem> system_;
 };
