@@ -186,6 +186,16 @@ TEST_F(FaultTest, ReplacesWhereNamesCannotBeExchanged) {
   EXPECT_EQ(std::distance(fs::directory_iterator(dir_), {}), 2);
 }
 
+TEST_F(FaultTest, WhatIsPublishedOutlivesAPowerCut) {
+  neox_fault_watch(dir_.c_str());
+  EXPECT_EQ(save(2), Texts(2));
+  EXPECT_EQ(neox_fault_unflushed(), 0);
+  fs::create_directories(dir_ / "global_step3.tmp-1");
+  publish(dir_ / "global_step3.tmp-1", dir_ / "global_step3", "1");
+  EXPECT_EQ(neox_fault_unflushed(), 0);
+  neox_fault_watch("");
+}
+
 TEST_F(FaultTest, FiftyKillsAtRandomMomentsHurtNothing) {
   int64_t last = 1, moved = 0;
   auto child = [&](int life, int64_t saves) {

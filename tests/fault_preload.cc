@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <set>
 #include <string>
 
 namespace {
@@ -76,6 +78,53 @@ std::string path_at(int dir, const char* path) {
   return path[0] == '/' || dir == AT_FDCWD ? path : path_of(dir) + "/" + path;
 }
 
+// Files and directories by their inodes, which renames leave as they are.
+struct Watch {
+  std::string dir;
+  std::set<ino_t> written, entered, renamed_in;
+  int64_t too_early = 0;
+  bool has(const std::string& path) const { return !dir.empty() && path.starts_with(dir); }
+};
+Watch& watch() {
+  static Watch watch;
+  return watch;
+}
+
+ino_t inode(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
+ino_t directory_of(const std::string& path) { return inode(path.substr(0, path.rfind('/'))); }
+
+void note_written(int fd) {
+  struct stat info {};
+  std::lock_guard lock(mutex());
+  if (watch().has(path_of(fd)) && ::fstat(fd, &info) == 0) watch().written.insert(info.st_ino);
+}
+
+void note_entry(const std::string& path) {
+  std::lock_guard lock(mutex());
+  if (watch().has(path)) watch().entered.insert(directory_of(path));
+}
+
+void note_flushed(int fd) {
+  struct stat info {};
+  std::lock_guard lock(mutex());
+  if (::fstat(fd, &info) != 0) return;
+  for (auto* set : {&watch().written, &watch().entered, &watch().renamed_in})
+    set->erase(info.st_ino);
+}
+
+// Before a rename. A directory is to hold its entries by then.
+void note_rename(const std::string& from, const std::string& to) {
+  std::lock_guard lock(mutex());
+  Watch& w = watch();
+  if (!w.has(to)) return;
+  w.too_early += !w.written.empty() || w.entered.contains(inode(from));
+  w.renamed_in.insert(directory_of(to));
+}
+
 bool fails() {
   if (fault().error == kFaultKill) ::kill(::getpid(), SIGKILL);
   errno = fault().error;
@@ -111,6 +160,7 @@ int open_or_fail(const char* name, const char* path, int flags, mode_t mode) {
   if (!(flags & O_CREAT) && closed().error && closed().path == path)
     return errno = closed().error, -1;
   if ((flags & O_DIRECT) && direct_refused == kFaultDirectOpen) return errno = EINVAL, -1;
+  if (flags & O_CREAT) note_entry(path);
   return call(path, flags, mode);
 }
 
@@ -145,9 +195,20 @@ int64_t neox_fault_calls() {
   return fault().seen;
 }
 
+void neox_fault_watch(const char* dir) {
+  std::lock_guard lock(mutex());
+  watch() = {dir, {}, {}, {}, 0};
+}
+
+int64_t neox_fault_unflushed() {
+  std::lock_guard lock(mutex());
+  return watch().too_early + static_cast<int64_t>(watch().renamed_in.size());
+}
+
 ssize_t write(int fd, const void* data, size_t n) {
   static auto* call = real<ssize_t(int, const void*, size_t)>("write");
   int64_t may = fd > 2 ? allowed(path_of(fd), static_cast<int64_t>(n)) : static_cast<int64_t>(n);
+  if (fd > 2) note_written(fd);
   return may < 0 ? -1 : call(fd, data, static_cast<size_t>(may));
 }
 
@@ -158,6 +219,7 @@ ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
     ++direct_writes;
   }
   int64_t may = allowed(path_of(fd), static_cast<int64_t>(n));
+  note_written(fd);
   return may < 0 ? -1 : call(fd, data, static_cast<size_t>(may), offset);
 }
 
@@ -171,6 +233,7 @@ ssize_t copy_file_range(int from, off64_t* in, int fd, off64_t* out, size_t n, u
   static auto* call =
       real<ssize_t(int, off64_t*, int, off64_t*, size_t, unsigned)>("copy_file_range");
   int64_t may = allowed(path_of(fd), static_cast<int64_t>(n));
+  note_written(fd);
   return may < 0 ? -1 : call(from, in, fd, out, static_cast<size_t>(may), flags);
 }
 
@@ -201,6 +264,7 @@ int posix_fallocate(int fd, off_t offset, off_t n) {
 
 int ftruncate(int fd, off_t n) noexcept {
   static auto* call = real<int(int, off_t)>("ftruncate");
+  note_written(fd);
   return refused(path_of(fd)) ? -1 : call(fd, n);
 }
 
@@ -208,11 +272,13 @@ int ftruncate64(int fd, off64_t n) noexcept { return ftruncate(fd, n); }
 
 int fsync(int fd) {
   static auto* call = real<int(int)>("fsync");
+  note_flushed(fd);
   return refused(path_of(fd)) ? -1 : call(fd);
 }
 
 int rename(const char* from, const char* to) noexcept {
   static auto* call = real<int(const char*, const char*)>("rename");
+  note_rename(from, to);
   return refused(to) ? -1 : call(from, to);
 }
 
@@ -226,6 +292,7 @@ int flock(int fd, int operation) noexcept {
 int renameat2(int from_dir, const char* from, int to_dir, const char* to, unsigned flags) noexcept {
   static auto* call = real<int(int, const char*, int, const char*, unsigned)>("renameat2");
   if (flags && exchange_error) return errno = exchange_error, -1;
+  note_rename(path_at(from_dir, from), path_at(to_dir, to));
   return refused(path_at(to_dir, to)) ? -1 : call(from_dir, from, to_dir, to, flags);
 }
 

@@ -26,3 +26,7 @@ extern "C" void neox_fault_read(const char* path, int error);
 extern "C" void neox_fault_threads(int64_t more);
 // Calls seen since.
 extern "C" int64_t neox_fault_calls();
+// From now on renames below `dir` ("": none) are watched. What a power cut could take since: names
+// given while something written below it was not flushed, and directories whose last rename is not.
+extern "C" void neox_fault_watch(const char* dir);
+extern "C" int64_t neox_fault_unflushed();

@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/thread.h"
 #include "data_files.h"
+#include "fault_preload.h"
+#include "generated_text.h"
+#include "prepare/pipeline.h"
+#include "prepare/prepare_options.h"
 
 namespace neox {
 namespace {
@@ -56,6 +61,20 @@ TEST_F(JournalOf, ARunWithOtherRulesIsNotGoneOnWith) {
   options_.rules.keys = {"text", "title"};
   EXPECT_THAT(said_by(options_), HasSubstr("differs in: the keys; "));
   EXPECT_EQ(said_by(options_), "");
+}
+
+TEST_F(JournalOf, WhatItSaysIsOnTheDiskBeforeIt) {
+  write_tokenizer_json(dir_ / "tokenizer.json", train_bpe({.vocab_size = 260}, each({"the cat"})));
+  dir_.put("in/a.txt", TextGenerator(1).text(100000));
+  Program program = prepare_program();
+  ASSERT_TRUE(program.parse({"--output-prefix", dir_ / "out", "--vocab-file",
+                             dir_ / "tokenizer.json", "--input", dir_ / "in"}));
+  PrepareOptions options = read_prepare_options(program);
+  options.save_seconds = 0;
+  neox_fault_watch(dir_.path().c_str());
+  run_thread_ranks(1, [&](Communicator&, Control& control) { prepare_data(options, control); });
+  EXPECT_EQ(neox_fault_unflushed(), 0);
+  neox_fault_watch("");
 }
 
 }  // namespace

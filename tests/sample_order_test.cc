@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <numeric>
+#include <set>
 
 #include "base/text.h"
 #include "data/sample_index.h"
@@ -120,6 +122,16 @@ TEST(SampleIndex, MegatronKeepsTheLastEpochApart) {
   }
 }
 
+// An epoch of 9 documents has 10 samples, of which the last one is asked for 7, and for 8.
+TEST(SampleIndex, FourFifthsOfALastEpochAreNotKeptApart) {
+  for (auto [samples, apart] : {std::pair{17, true}, {18, false}}) {
+    Built index = build(
+        {.lengths = std::vector<int32_t>(9, 9), .samples = samples, .order = DataOrder::kMegatron});
+    std::set<int32_t> first(index.documents.begin(), index.documents.begin() + 9);
+    EXPECT_EQ(first.size() == 9, apart);
+  }
+}
+
 TEST(SampleIndex, MegatronShufflesAFullLastEpochWithTheOthers) {
   Built apart = build({.lengths = kLengths, .samples = 9, .order = DataOrder::kMegatron});
   Built full = build({.lengths = kLengths, .samples = 11, .order = DataOrder::kMegatron});
@@ -158,6 +170,15 @@ TEST(SampleIndex, PacksDocumentsUntilTheyOverflow) {
     auto next = index.documents[index.positions[s + 1].document];
     EXPECT_GT(filled + kLengths[static_cast<size_t>(next)], 9);
   }
+}
+
+TEST(SampleIndex, PacksEachEpochInAnOrderOfItsOwn) {
+  Built index = build({.lengths = kLengths, .samples = 14, .packing = Packing::kUntilOverflow});
+  ASSERT_GE(index.documents.size(), 20u);
+  std::vector<int32_t> one(index.documents.begin(), index.documents.begin() + 10),
+      next(index.documents.begin() + 10, index.documents.begin() + 20);
+  EXPECT_NE(one, next);
+  EXPECT_TRUE(std::ranges::is_permutation(one, next));
 }
 
 TEST(SampleIndex, SaysThatNoDocumentFits) {

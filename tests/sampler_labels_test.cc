@@ -66,6 +66,12 @@ TEST_F(SamplerWithLabels, OneLabelAnywhereKeepsADocument) {
   EXPECT_THAT(open().warnings(), ElementsAre(HasSubstr("1 whose labels mask their first 1500")));
 }
 
+TEST_F(SamplerWithLabels, WhatTheyLeaveOutIsInTheFingerprint) {
+  std::string all = open().fingerprint(Split::kTrain);
+  label({0, 1500, 0});
+  EXPECT_NE(open().fingerprint(Split::kTrain), all);
+}
+
 TEST_F(SamplerWithLabels, AreReadFromTheFirstToTheLastAndThenAtRandom) {
   std::set<std::string> meanwhile;
   Sampler sampler = open([&] { meanwhile.merge(flags_of("/l.bin")); });
