@@ -173,7 +173,7 @@ TEST(SampleIndex, PacksDocumentsUntilTheyOverflow) {
 }
 
 TEST(SampleIndex, PacksEachEpochInAnOrderOfItsOwn) {
-  Built index = build({.lengths = kLengths, .samples = 14, .packing = Packing::kUntilOverflow});
+  Built index = build({.lengths = kLengths, .samples = 16, .packing = Packing::kUntilOverflow});
   ASSERT_GE(index.documents.size(), 20u);
   std::vector<int32_t> one(index.documents.begin(), index.documents.begin() + 10),
       next(index.documents.begin() + 10, index.documents.begin() + 20);
