@@ -49,6 +49,7 @@ class CudaRecorder : public GraphRecorder {
     c10::cuda::device_synchronize();
     if (!keeps_memory || free_bytes() < idle_bytes()) allocator::emptyCache();
     auto graph = std::make_shared<at::cuda::CUDAGraph>();
+    bool first = !pools_.contains(pool);
     auto memory = pools_.try_emplace(pool).first->second.id();
     try {
       graph->capture_begin(memory, kMode);
@@ -56,6 +57,8 @@ class CudaRecorder : public GraphRecorder {
       graph->capture_end();
     } catch (...) {
       abandon(*graph, memory);
+      graph.reset();
+      if (first) pools_.erase(pool);  // what runs without a recording can have the memory
       throw;
     }
     return [graph] { graph->replay(); };

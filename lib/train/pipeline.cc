@@ -15,6 +15,8 @@ namespace {
 
 using Transfer = Communicator::Transfer;
 
+constexpr int kPoolOfItsOwn = -1;  // those of slots can be given up with their recordings
+
 std::vector<Tensor> inputs_of(const Batch& b, const Tensor& seed) {
   return {b.tokens,    b.targets, b.weights, b.first_sample, b.documents, b.positions,
           b.reference, b.rewards, seed};
@@ -63,7 +65,7 @@ Pipeline::Pipeline(GptNeoX& model, GraphRecorder* recorder)
       pp_(model.mesh().pp()),
       recorder_(recorder),
       own_time_(model.hidden_options().device(), model.mesh().world()),
-      begin_(recorder, "the start of the training step") {
+      begin_(recorder, "the start of the training step", kPoolOfItsOwn) {
   auto zeros = [&](at::IntArrayRef shape) {
     return at::zeros(shape, model.hidden_options().dtype(at::kDouble));
   };
@@ -173,6 +175,7 @@ void Pipeline::backward(int64_t m, const Run& run) {
 
 void Pipeline::forward_pass(Slot& slot, std::vector<Tensor>* rows) {
   RECORD_USER_SCOPE("forward");
+  slot.y.reset();  // all that a recording made which was given up
   if (!first()) slot.x = slot.received.detach().set_requires_grad(slot.training);
   LossDetails details;
   bool wanted = rows || slot.batch.reference.defined() || model_.config().scores;
