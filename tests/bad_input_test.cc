@@ -138,7 +138,7 @@ const Case kSave[] = {
      }},
     {"log_dir is a file",
      74,
-     {"DIR/f: a file is in the way there"},
+     {"log_dir: ", "DIR/f: a file is in the way there"},
      [](Scene& s) { return What{{"log_dir=" + s.dir().put("f", "")}}; }},
     {"save that may not be written",
      74,

@@ -105,7 +105,7 @@ const Case kGenerate[] = {
     {"no checkpoint given", 64, {"which checkpoint?"}, arguments({"--prompt", "x"})},
     {"no checkpoint there",
      74,
-     {"DIR/nothing", "no checkpoint there"},
+     {"DIR/nothing: no such file or directory"},
      [](Scene& s) {
        return What{{}, {s.dir() / "nothing", "--prompt", "x"}};
      }},

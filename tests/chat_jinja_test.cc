@@ -192,6 +192,20 @@ TEST_F(ChatByJinja, MarkersThatAreNoTokensAreWarnedOf) {
   EXPECT_THAT(split_markers(style(kChatMl)), HasSubstr("<|im_end|> of the chat template"));
 }
 
+TEST_F(ChatByJinja, NamesOfTheTableComeBeforeFiles) {
+  fs::path before = fs::current_path();
+  fs::current_path(dir_.path());
+  dir_.put("mistral/chat_template.jinja", "{{ messages[0].content }}");
+  dir_.put("mine", "{{ messages[0].content }}");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(read_chat_template("mistral", chat_template_table()).jinja, nullptr);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("give ./mistral"));
+  EXPECT_NE(read_chat_template("./mistral", chat_template_table()).jinja, nullptr);
+  EXPECT_NE(read_chat_template("mine", chat_template_table()).jinja, nullptr);
+  fs::current_path(before);
+  EXPECT_THAT(error_of([&] { style(" \n"); }), HasSubstr("the chat template is empty"));
+}
+
 TEST_F(ChatByJinja, MayWantASystemMessage) {
   const std::string wants =
       "{% if messages[0].role != 'system' %}{{ raise_exception('system first') }}{% endif %}";

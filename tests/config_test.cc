@@ -72,6 +72,13 @@ TEST_F(ConfigTest, DifferentValuesInTwoFilesNameBothPlaces) {
             "--set seed=VALUE");
 }
 
+TEST_F(ConfigTest, NamesOfChoicesAreEqualInAnyCase) {
+  auto a = write("a.yml", complete("lr_decay_style: cosine\noptimizer: {type: Adam}\nsave: a"));
+  auto b = write("b.yml", "lr_decay_style: Cosine\noptimizer: {type: adam}");
+  EXPECT_EQ(load_files({a, b}).schedule.decay, LrDecay::kCosine);
+  EXPECT_TRUE(has(fails_files({a, write("c.yml", "save: A")}), "save is \"A\", but a.yml"));
+}
+
 TEST_F(ConfigTest, DictionariesAreTakenWhole) {
   auto a = write("a.yml", complete("optimizer: {type: Adam, params: {lr: 1e-3}}"));
   auto b = write("b.yml", "optimizer:\n  type: Adam\n  params:\n    lr: 2e-3");
@@ -196,6 +203,30 @@ TEST_F(ConfigTest, BrokenYamlNamesTheLine) {
   EXPECT_TRUE(has(fails_files({write("c.yml", "{\"a\": 1,\n \"b\": 2\n \"c\": 3}")}), "c.yml:"));
   EXPECT_TRUE(has(fails_files({write("q.yml", "a: \"x")}), "missing comma, colon, quote"));
   EXPECT_TRUE(has(fails_files({write("z.yml", std::string("a: \0b", 5))}), "zero byte"));
+}
+
+TEST_F(ConfigTest, QuotesThatAreNotClosedAreNamedWhereTheyOpen) {
+  for (const char* start : {"", "\xEF\xBB\xBF", "# caf\xC3\xA9\r\n"})
+    for (const char* quote : {"\"", "'"}) {
+      std::string text = concat(start, "save: ", quote, "first run\nseed: 7\nlog_interval: 3\n");
+      std::string line = *start == '#' ? "2" : "1";
+      EXPECT_TRUE(has(fails_files({write("q.yml", text)}),
+                      concat("q.yml:", line, ": the text that begins with ", quote)))
+          << text;
+    }
+  for (const char* closed : {"save: \"a \\\" b\n  c\"\n", "save: 'it''s'\r\nseed: 7\r\n",
+                             "save: \"caf\xC3\xA9\"\r\nload: 'x'", "{\"save\": 'a', 'seed': 7}",
+                             "save: |\n  \"a\n", "save: >-\n  'a\n", "\"save\" : \"\"\n"})
+    EXPECT_FALSE(has(fails_files({write("q.yml", closed)}), "no closing")) << closed;
+}
+
+TEST_F(ConfigTest, TabsAndForeignCommentsAreNamed) {
+  EXPECT_TRUE(has(fails_files({write("t.yml", "seed: 7\nfp16:\n\tenabled: true\n")}),
+                  "t.yml:3: not valid YAML or JSON: illegal map value (column 9)"));
+  EXPECT_TRUE(has(fails_files({write("t.yml", "seed: 7\nfp16:\n\tenabled: true\n")}),
+                  "this line begins with a tab"));
+  EXPECT_TRUE(has(fails_files({write("c.json", "{\n // words\n \"seed\": 7\n}")}),
+                  "a comment begins with #, not with //"));
 }
 
 TEST_F(ConfigTest, AnchorsTagsAndMergeKeysAreRefused) {

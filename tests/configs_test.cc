@@ -1,6 +1,6 @@
-// The configurations of others' training jobs (configs/neox, t9k, megatron, bloom, ascend, aws): each
-// loads and dry-runs with its published size, or is refused by name; and their command lines are
-// read.
+// The configurations of others' training jobs (configs/neox, t9k, megatron, bloom, ascend, aws):
+// each loads and dry-runs with its published size, or is refused by name; and their command lines
+// are read.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -336,6 +336,10 @@ TEST(KeyFlags, TruthValuesMayBeLeftOut) {
   EXPECT_EQ(read({"--deepspeed", "--dry_run"}), "deepspeed=true dry");
   EXPECT_EQ(read({"--no-bias-gelu-fusion", "a.yml"}), "bias_gelu_fusion=false a.yml");
   EXPECT_EQ(read({"--no-weight-tying"}), "no_weight_tying=true");
+  EXPECT_EQ(read({"--gpt-j-residual", "no", "a"}), "gpt_j_residual=no a");
+  // deepy.py's own.
+  EXPECT_EQ(read({"-H", "hosts", "a.yml"}), "hostfile=hosts a.yml");
+  EXPECT_TRUE(has(read({"-i", "in.txt", "a.yml"}), "neox-generate --file"));
 }
 
 TEST(KeyFlags, AllUnknownOnesAreNamedAtOnce) {

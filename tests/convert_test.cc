@@ -112,14 +112,18 @@ TEST_F(Convert, TypesAreConverted) {
 TEST_F(Convert, ValuesThatATypeCannotHoldAreRefused) {
   model();
   std::string file = read_file(dir_ / "hf/model.safetensors");
-  const float large = 1e6f;
-  std::memcpy(file.data() + file.size() - sizeof large, &large, sizeof large);
-  dir_.put("hf/model.safetensors", file);
-  EXPECT_THAT(error_of([&] {
-                to_ours("out", {"--dtype", "fp16"});
-              }),
-              HasSubstr("embed_out.weight has values up to 1e+06, which fp16 cannot hold"));
-  to_ours("out", {"--dtype", "bf16"});
+  auto refusal = [&](float last, const std::string& dtype) {
+    std::memcpy(file.data() + file.size() - sizeof last, &last, sizeof last);
+    dir_.put("hf/model.safetensors", file);
+    fs::remove_all(dir_ / "out");
+    return error_of([&] { to_ours("out", {"--dtype", dtype}); });
+  };
+  EXPECT_THAT(refusal(1e6F, "fp16"),
+              HasSubstr("embed_out.weight has values up to 1e+06, which fp16 cannot hold; convert "
+                        "to bf16 or fp32"));
+  EXPECT_THAT(refusal(3.4e38F, "bf16"), HasSubstr("which bf16 cannot hold; convert to fp32"));
+  EXPECT_EQ(refusal(1e6F, "bf16"), "");
+  EXPECT_EQ(refusal(INFINITY, "fp16"), "");
 }
 
 TEST_F(Convert, BuffersOfTransformersAreLeftOutByName) {

@@ -342,6 +342,10 @@ TEST(Verify, RefusesWhatIsNoDataset) {
   EXPECT_THAT(neox_data({"verify", dir / "half"}), HasSubstr("half.idx is missing: a dataset is"));
   auto absent = AllOf(StartsWith("74: "), HasSubstr("no dataset " + (dir / "absent: neither ")));
   EXPECT_THAT(neox_data({"verify", dir / "absent"}), absent);
+  std::ostringstream out;
+  dir.put("sound", Documents{{1, 2, 3}});
+  EXPECT_THROW(run_data_command({"verify", dir / "absent", dir / "sound"}, out), Error);
+  EXPECT_THAT(out.str(), HasSubstr("3 tokens"));
   EXPECT_THAT(neox_data({"import", dir / "absent", "--output-prefix", dir / "b"}), absent);
   EXPECT_THAT(neox_data({"verify", dir / "a", "--vocab-size", "0"}), StartsWith("64: "));
 }

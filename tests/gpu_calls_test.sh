@@ -59,6 +59,15 @@ train eager enable_cuda_graph=false profile=true profile_step_start=4 profile_st
 train offloaded zero_optimization='{stage: 1, offload_optimizer: {device: cpu}}'
 train onebit optimizer.type=OneBitAdam
 
+# A step for which memory suffices but once goes on without its recording, whose memory is free then.
+long=(seq_length=2048 max_position_embeddings=2048 checkpoint_activations=false)
+train long "${long[@]}" enable_cuda_graph=false
+peak=$(sed -n 's/.*on the GPU \([0-9.]*\) MB.*/\1/p' long.out | tail -n 1)
+export CUDA_STAND_IN_MEMORY=$((${peak%.*} * 1500000)) CUDA_STAND_IN_UNMADE=2
+train unmade "${long[@]}"
+unset CUDA_STAND_IN_MEMORY CUDA_STAND_IN_UNMADE
+grep -q 'the training step is not recorded as a CUDA graph' unmade.out || fail "unmade: no warning"
+
 # A GPU that fails ends the run with 76, for which a job is started again on other nodes: also where the memory that it was to copy
 # to is taken back meanwhile, from which LibTorch ends the program.
 for graphs in 3 8; do

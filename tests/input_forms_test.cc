@@ -50,6 +50,30 @@ TEST_F(InputForms, ByteOrderMarksAndLineEndsOfWindows) {
   expect_same({dir_.put("t.txt", "\xEF\xBB\xBF" + texts_[6])}, dataset({dir_.put("u", texts_[6])}));
 }
 
+TEST_F(InputForms, SeparatorsThatPartNothingAreWarnedOf) {
+  auto warning = [&](const Arguments& input) {
+    ::testing::internal::CaptureStderr();
+    dataset(input, {"--split-on", "%"});
+    return ::testing::internal::GetCapturedStderr();
+  };
+  std::string whole = dir_.put("a.txt", "one\n50 %\n"), parted = dir_.put("b.txt", "one\n%\ntwo\n"),
+              json = dir_.put("a.jsonl", lines_);
+  EXPECT_THAT(warning({whole}), HasSubstr("--split-on '%' parts nothing"));
+  EXPECT_THAT(warning({json}), HasSubstr("of which the input has none"));
+  for (const Arguments& input : {Arguments{parted}, Arguments{whole, json}})
+    EXPECT_THAT(warning(input), Not(HasSubstr("warning: --split-on")));
+}
+
+TEST_F(InputForms, DocumentsWithoutTextForOneKeyAreCounted) {
+  std::string input = dir_.put("a.jsonl", R"({"a": "x", "b": ""}
+{"a": "y", "b": "z"}
+)");
+  std::string said = summary({}, prepare({input}, {"--jsonl-keys", "a", "b"}));
+  EXPECT_THAT(said,
+              HasSubstr("left out of " + (dir_ / "out_b_document") + ": 1 document without text"));
+  EXPECT_THAT(said, Not(HasSubstr("left out of " + (dir_ / "out_a_document"))));
+}
+
 TEST_F(InputForms, ArchivesOfTexts) {
   std::string wanted = dataset({dir_.put("a.jsonl", lines_)});
   std::vector<Member> members = {{"dir", "", AE_IFDIR}, {"dir/.hidden", "x"}, {"._x/a.txt", "x"}};

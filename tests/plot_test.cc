@@ -299,6 +299,7 @@ TEST(Plot, MakesTheDirectoryOfItsPicture) {
 
 TEST(Plot, ListShowsPointsStepsAndLastValues) {
   RunLog run = run_of("a", {{"train/lm_loss", {{1, 0, 5}, {7, 0, 4.25}}}});
+  EXPECT_THROW(list_scalars({{.path = "empty"}}), Error);
   EXPECT_EQ(list_scalars({run}),
             "a\n"
             "  tag              points  first step   last step  last value\n"

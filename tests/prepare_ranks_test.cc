@@ -285,6 +285,11 @@ TEST_F(PrepareRanks, OutputThatCannotBeWrittenIsRefusedBeforeATokenizerIsTrained
                     HasSubstr("choose a shorter one")));
   EXPECT_THAT(dir_.list(), ElementsAre("a.jsonl", "d"));
   fs::remove(dir_ / "d");
+  fs::create_directories(dir_ / "b_text_document.idx");
+  EXPECT_THAT(refusal("b"), HasSubstr("b_text_document.idx written, where a directory is"));
+  EXPECT_FALSE(fs::exists(dir_ / "tokenizer.json"));
+  fs::create_symlink("nowhere", dir_ / "link");
+  EXPECT_THAT(refusal("link/a"), HasSubstr("it is a link that leads nowhere"));
   prepare(2, "d/a", train);
 }
 

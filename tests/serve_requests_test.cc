@@ -60,7 +60,7 @@ struct Wrong {
 
 TEST_F(Serve, SaysWhatIsWrongWithARequest) {
   for (const auto& [path, body, says] : std::vector<Wrong>{
-           {"/v1/completions", "{\"prompt\": ", "not readable JSON"},
+           {"/v1/completions", "{\"prompt\": ", "not readable JSON: parse error at line 1"},
            {"/v1/completions", "[1]", "must be a JSON object"},
            {"/v1/completions", "{}", "which prompt?"},
            {"/v1/completions", R"({"prompt": {}})", "prompt must be a text"},
@@ -277,9 +277,16 @@ TEST_F(Serve, AKeyKeepsOthersOut) {
               right = "Authorization: Bearer open sesame\r\n";
   EXPECT_EQ(client.ask("POST", "/v1/completions", order, wrong).status, 401);
   EXPECT_EQ(client.ask("POST", "/v1/completions", order, right).status, 200);
+  right.replace(right.find('B'), 1, "b");
+  EXPECT_EQ(client.ask("POST", "/v1/completions", order, right).status, 200);
 }
 
 TEST_F(Serve, AKeyThatNoRequestCanBringIsRefused) {
+  Ended empty = Child({program("neox-serve"), run().save(), "--listen", "0"},
+                      {.environment = {"NEOX_SERVE_KEY="}})
+                    .end();
+  EXPECT_EQ(empty.code, 64);
+  EXPECT_TRUE(has(empty.err, "NEOX_SERVE_KEY is empty")) << empty.err;
   for (const auto& [end, says] :
        std::vector<std::pair<std::string, std::string>>{{" ", "ends with a blank"},
                                                         {"\t", "ends with a blank"},

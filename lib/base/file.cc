@@ -158,7 +158,8 @@ void make_directories(const fs::path& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
   check_io(!error && fs::is_directory(dir), "cannot make the directory ", dir.string(), ": ",
-           error && error != std::errc::not_a_directory
+           fs::is_symlink(dir) && !fs::exists(dir) ? "it is a link that leads nowhere"
+           : error && error != std::errc::not_a_directory
                ? describe_errno(error.value())
                : "a file is in the way there; name another directory, or move the file away");
 }

@@ -118,6 +118,7 @@ ChatTemplate read_template_file(fs::path file) {
   bool yaml = extension == ".yml" || extension == ".yaml";
   if (!yaml) {
     std::string source = extension == ".json" ? jinja_in_config(file) : read_file(file);
+    check_usage(!trim(source).empty(), file.string(), ": the chat template is empty");
     return {.name = file.string(),
             .jinja = std::make_shared<const jinja::Template>(std::move(source), file.string())};
   }
@@ -164,13 +165,18 @@ void warn_of_split_markers(const ChatTemplate& style, const Tokenizer& tokenizer
 }
 
 ChatTemplate read_chat_template(const std::string& name_or_file, const fs::path& table) {
+  if (name_or_file.find('/') != std::string::npos) return read_template_file(name_or_file);
   std::vector<std::string> names;
-  if (name_or_file.find('/') != std::string::npos || fs::exists(name_or_file))
-    return read_template_file(name_or_file);
+  bool is_file = fs::exists(name_or_file);
   for (const ChatTemplate& style : read_templates(table.empty() ? chat_template_table() : table)) {
-    if (style.name == name_or_file) return style;
     names.push_back(style.name);
+    if (style.name != name_or_file) continue;
+    if (is_file)
+      log_warning("the chat template ", style.name, " is the one of neox.cpp; for the file or ",
+                  "directory of that name here give ./", name_or_file);
+    return style;
   }
+  if (is_file) return read_template_file(name_or_file);
   std::string near = nearest(name_or_file, names);
   fail(Exit::kUsage, "--chat-template ", name_or_file, " is not known", did_you_mean(near, "."),
        " There are ", join(names, ", "),

@@ -273,6 +273,9 @@ fs::path checkpoint_in(const fs::path& dir) {
     fs::path whole = fs::absolute(dir).lexically_normal();  // "global_step10/", "."
     return whole.has_filename() ? whole : whole.parent_path();
   }
+  check_io(fs::exists(dir), dir.string(), ": no such file or directory");
+  check_io(!step_of(dir.filename().string()), dir.string(), " has no ", kCompleteFile,
+           ": its save was interrupted; give the directory above it for the newest whole one");
   auto found = find_checkpoint(dir);
   check_io(found.has_value(), dir.string(),
            ": no checkpoint there; give the `save` directory of a run, or a global_step directory "

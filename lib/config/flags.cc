@@ -1,6 +1,7 @@
 #include "config/flags.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -17,7 +18,8 @@ std::string key_of(const std::string& option) {
 }
 
 bool is_truth(const std::string& text) {
-  return equal_words(text, "true") || equal_words(text, "false");
+  return std::ranges::any_of(std::array{"true", "false", "yes", "no", "on", "off"},
+                             [&](const char* word) { return equal_words(text, word); });
 }
 
 // The key that an option without a value sets to true; "" where it needs one.
@@ -37,7 +39,7 @@ std::string switched_off(const std::string& key) {
 }  // namespace
 
 std::string take_key_flag(std::vector<std::string>& arguments) {
-  const std::string option = arguments.front();
+  const std::string first = arguments.front(), option = first == "-H" ? "--hostfile" : first;
   if (!option.starts_with("--")) return "";
   std::string key = key_of(option);
   const KeyRow* row = find_key(key);
@@ -60,6 +62,8 @@ std::string take_key_flag(std::vector<std::string>& arguments) {
 }
 
 std::string suggest_key_flag(const std::string& option, std::vector<std::string> options) {
+  if (option == "-i") return "; prompts are answered by neox-generate --file";
+  if (option == "-o") return "; neox-generate writes to standard output";
   if (!option.starts_with("--")) return did_you_mean(nearest(option, options));
   std::string key = key_of(option);
   if (std::string words = translate_key(key); !words.empty()) return words;

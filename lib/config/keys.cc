@@ -129,7 +129,7 @@ constexpr Hint kHints[] = {
     {"pad_vocab_size_to", "padded_vocab_size"},
     {"tokenizer_file", "vocab_file"},
     {"conf_dir", "-d or --directory, on the command line"},
-    {"autotuning_config", "autotuning"},
+    {"autotuning_config", "neox-submit layouts, which shows what fits, and what it costs"},
     {"eval_steps", "eval_interval"},
     {"eval_batch_size", "nothing: evaluation takes batches as training does"},
     {"wandb_name", "wandb_run_name"},

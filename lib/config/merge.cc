@@ -44,6 +44,21 @@ Value read_one(const ConfigText& source) {
   return root;
 }
 
+// Whether two files say the same of a key. Names of choices are read in any case.
+bool agree(const std::string& name, const Value& a, const Value& b) {
+  using Kind = Value::Kind;
+  if (a.kind == Kind::kMap && b.kind == Kind::kMap) {
+    for (size_t i = 0; i < a.items.size(); ++i) {
+      const Value* other = b.find(a.names[i]);
+      if (!other || !agree(name + '.' + a.names[i], a.items[i], *other)) return false;
+    }
+    return a.items.size() == b.items.size();
+  }
+  const KeyRow* row = find_key(name);
+  bool choice = row && *row->allowed && a.kind == Kind::kText && b.kind == Kind::kText;
+  return choice ? equal_words(a.text, b.text) : same(a, b);
+}
+
 // The first place where two values differ, for the message: "optimizer.params.lr".
 std::string difference(const std::string& name, const Value& a, const Value& b, const Value** left,
                        const Value** right) {
@@ -51,8 +66,9 @@ std::string difference(const std::string& name, const Value& a, const Value& b, 
   if (a.kind != Value::Kind::kMap || b.kind != Value::Kind::kMap) return name;
   for (size_t i = 0; i < a.items.size(); ++i) {
     const Value* other = b.find(a.names[i]);
-    if (other && !same(a.items[i], *other))
-      return difference(name + '.' + a.names[i], a.items[i], *other, left, right);
+    std::string inner = name + '.' + a.names[i];
+    if (other && !agree(inner, a.items[i], *other))
+      return difference(inner, a.items[i], *other, left, right);
   }
   return name;
 }
@@ -81,7 +97,7 @@ void merge_into(Value& root, Value file, std::vector<Conflict>& conflicts) {
   for (size_t i = 0; i < file.items.size(); ++i) {
     const std::string& key = file.names[i];
     if (const Value* old = root.find(key)) {
-      if (!same(*old, file.items[i]))
+      if (!agree(key, *old, file.items[i]))
         conflicts.push_back({map_of(key, *old), map_of(key, file.items[i])});
       continue;
     }
@@ -231,7 +247,7 @@ Value merge_config(const ConfigOptions& options) {
   for (Conflict& c : conflicts) {
     override_all(c.old, options), override_all(c.now, options);
     const Value &old = c.old.items[0], &now = c.now.items[0];
-    if (!same(old, now)) fail_conflict(c.old.names[0], old, now);
+    if (!agree(c.old.names[0], old, now)) fail_conflict(c.old.names[0], old, now);
   }
   override_all(root, options);
   add_defaults(root, options.defaults);

@@ -31,7 +31,7 @@ Value::Kind kind_of_plain(const std::string& text) {
 
 class Walker : public YAML::EventHandler {
  public:
-  explicit Walker(std::string name) : name_(std::move(name)) {}
+  Walker(const std::string& text, std::string name) : text_(text), name_(std::move(name)) {}
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (documents_++) fail_at(mark, "something stands after the end of the document", kOneDocument);
@@ -43,6 +43,7 @@ class Walker : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t,
                 const std::string& text) override {
     refuse_tag(mark, tag);
+    check_quote(mark);
     // It goes into checkpoints, whose texts are JSON.
     if (!is_utf8(text))
       fail_at(mark, "'", printable(text),
@@ -70,6 +71,17 @@ class Walker : public YAML::EventHandler {
     fail(Exit::kUsage, place(mark).text(), ": ", parts...);
   }
 
+  // What people write that YAML does not have.
+  std::string hint(const YAML::Mark& mark) const {
+    std::istringstream lines(text_);
+    std::string line;
+    for (int i = 0; i <= mark.line && std::getline(lines, line);) ++i;
+    size_t first = line.find_first_not_of(" \t");
+    if (first == line.npos) return "";
+    if (line.find('\t') < first) return "; this line begins with a tab, where YAML has only spaces";
+    return line.compare(first, 2, "//") == 0 ? "; a comment begins with #, not with //" : "";
+  }
+
   Place place(const YAML::Mark& mark) const {
     bool known = !mark.is_null() && name_.rfind("--", 0) != 0;
     return {name_, known ? mark.line + 1 : 0};
@@ -94,6 +106,21 @@ class Walker : public YAML::EventHandler {
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (tag.size() > 1)
       fail_at(mark, "the tag ", tag, " is not read; a value's type shows in how it is written");
+  }
+
+  // yaml-cpp takes the end of the file for a quote that is missing.
+  void check_quote(const YAML::Mark& mark) const {
+    auto at =
+        static_cast<size_t>(std::max(mark.pos, 0)) + (text_.starts_with("\xEF\xBB\xBF") ? 3 : 0);
+    if (at >= text_.size() || (text_[at] != '"' && text_[at] != '\'')) return;
+    const char quote = text_[at];
+    for (size_t end = at + 1; end < text_.size(); ++end)
+      if (text_[end] == '\\' && quote == '"')
+        ++end;
+      else if (text_[end] == quote)
+        return;
+    fail_at(mark, "the text that begins with ", quote, " in column ", mark.column + 1,
+            " has no closing ", quote);
   }
 
   void open(const YAML::Mark& mark, const std::string& tag, Value::Kind kind) {
@@ -126,7 +153,7 @@ class Walker : public YAML::EventHandler {
   void set_key(const std::string& spelling, const YAML::Mark& mark) {
     Open& map = stack_.back();
     if (spelling.empty())
-      fail_at(mark, "a key is missing here; look for a comma or a colon too much");
+      fail_at(mark, "a key is missing here; look for a comma or a colon too much", hint(mark));
     map.spelling = map.key = spelling;
     std::replace(map.key.begin(), map.key.end(), '-', '_');
     for (size_t i = 0; i < map.value.names.size(); ++i)
@@ -155,6 +182,7 @@ class Walker : public YAML::EventHandler {
     parent.value.items.push_back(std::move(value));
   }
 
+  const std::string& text_;
   std::string name_;
   std::vector<Open> stack_;
   Value root_;
@@ -169,14 +197,15 @@ Value parse_yaml(const std::string& text, const std::string& name) {
   check_usage(text.find('\0') == std::string::npos, name,
               ": holds a zero byte, so it is not text. Is this the right file?");
   std::istringstream stream(text);
-  Walker walker(name);
+  Walker walker(text, name);
   try {
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(walker)) {}
   } catch (const YAML::Exception& e) {
     walker.fail_at(e.mark, "not valid YAML or JSON: ", e.msg, " (column ", e.mark.column + 1,
                    "); a missing comma, colon, quote or bracket before this place is the usual "
-                   "cause");
+                   "cause",
+                   walker.hint(e.mark));
   }
   return walker.take();
 }

@@ -49,8 +49,9 @@ bool KeyReader::overridden(const std::string& key) const {
 }
 
 std::string KeyReader::where(const std::string& key) const {
-  const Value* value = given(key);
-  return value ? value->place.text() : "default";
+  if (const Value* value = given(key)) return value->place.text();
+  auto derived = settings_.find(key);
+  return derived == settings_.end() ? "default" : derived->second.source;
 }
 
 Value KeyReader::effective(const std::string& key) const {

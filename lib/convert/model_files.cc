@@ -1,11 +1,15 @@
 #include "convert/model_files.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/isinf.h>
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/error.h"
@@ -22,14 +26,18 @@ bool splits_vocabulary(const std::string& name) {
 }
 
 at::Tensor cast(const at::Tensor& from, at::ScalarType dtype, const std::string& name) {
-  constexpr double kMostHalf = 65504;
-  if (dtype == at::ScalarType::Half && from.scalar_type() != dtype && from.numel() > 0) {
-    // What is not finite stays so.
-    auto most = from.abs().nan_to_num(0, 0, 0).max().item<double>();
-    check_io(most <= kMostHalf, name, " has values up to ", most,
-             ", which fp16 cannot hold; convert to bf16 or fp32");
-  }
-  return from.to(dtype);
+  at::Tensor made = from.to(dtype);
+  if (from.scalar_type() == dtype || from.numel() == 0) return made;
+  auto [least, greatest] = at::aminmax(made);
+  if (std::isfinite(least.item<double>()) && std::isfinite(greatest.item<double>())) return made;
+  // What is not finite stays so.
+  if (!made.isinf().logical_and_(from.isfinite()).any().item<bool>()) return made;
+  auto most = from.abs().nan_to_num(0, 0, 0).max().item<double>();
+  const char* wider = most > std::numeric_limits<float>::max() ? "leave --dtype out"
+                      : dtype == at::ScalarType::Half          ? "convert to bf16 or fp32"
+                                                               : "convert to fp32";
+  fail(Exit::kIo, name, " has values up to ", most, ", which ", type_words(dtype), " cannot hold; ",
+       wider);
 }
 
 using Infos = std::map<std::string, const TensorInfo*>;

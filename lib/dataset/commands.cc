@@ -209,14 +209,19 @@ int verify(const Arguments& arguments, std::ostream& out) {
   VerifyOptions options = verify_options(program);
   bool sound = true, any = options.vocab == IndexedDataset::kAnyToken;
   const char* unread = any ? "; without --vocab-file or --vocab-size any token id passes" : "";
-  for (const std::string& prefix : prefixes(program)) {
-    Verification verdict = verify_dataset(prefix, options);
-    for (const std::string& finding : verdict.findings) out << "wrong: " << finding << "\n";
-    for (const std::string& note : verdict.notes) out << "note: " << note << "\n";
-    out << prefix << ": " << amounts(verdict.totals) << ": "
-        << (verdict.sound() ? "sound" : "not sound") << unread << "\n";
-    sound &= verdict.sound();
-  }
+  std::vector<std::string> unreadable;
+  for (const std::string& prefix : prefixes(program)) try {
+      Verification verdict = verify_dataset(prefix, options);
+      for (const std::string& finding : verdict.findings) out << "wrong: " << finding << "\n";
+      for (const std::string& note : verdict.notes) out << "note: " << note << "\n";
+      out << prefix << ": " << amounts(verdict.totals) << ": "
+          << (verdict.sound() ? "sound" : "not sound") << unread << "\n";
+      sound &= verdict.sound();
+    } catch (const Error& e) {
+      if (e.exit() != Exit::kIo) throw;
+      unreadable.push_back(e.what());
+    }
+  if (!unreadable.empty()) fail(Exit::kIo, join(unreadable, "\n"));
   return static_cast<int>(sound ? Exit::kDone : Exit::kIo);
 }
 

@@ -42,10 +42,14 @@ bool has(const std::vector<std::string>& tags, const std::string& tag) {
   return std::find(tags.begin(), tags.end(), tag) != tags.end();
 }
 
-std::vector<std::string> chosen_tags(const std::vector<RunLog>& runs, const PlotRequest& request) {
-  std::vector<std::string> there = all_tags(runs);
+void check_scalars(const std::vector<RunLog>& runs, const std::vector<std::string>& there) {
   check_io(!there.empty(), "no scalars in ", runs.at(0).path.string(),
            runs.size() > 1 ? " and the other runs" : "", "; has the run logged a step yet?");
+}
+
+std::vector<std::string> chosen_tags(const std::vector<RunLog>& runs, const PlotRequest& request) {
+  std::vector<std::string> there = all_tags(runs);
+  check_scalars(runs, there);
   for (const std::string& tag : request.tags) {
     std::string near = nearest(tag, there);
     check_usage(has(there, tag), "no run has a scalar '", tag, "'",
@@ -206,6 +210,7 @@ std::string plot(const std::vector<RunLog>& runs, const PlotRequest& request,
 }
 
 std::string list_scalars(const std::vector<RunLog>& runs) {
+  check_scalars(runs, all_tags(runs));
   std::string out;
   for (const RunLog& run : runs) {
     size_t widest = 3;

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/text.h"
-#include "config/value.h"
 #include "data/output_file.h"
 #include "prepare/input_files.h"
 #include "prepare/journal.h"
@@ -227,6 +226,8 @@ void check_output_files(const std::string& option, const std::vector<std::string
     check_usage(most[dir] < 0 || std::ssize(name) <= most[dir], option, " gives a file the name ",
                 name, ", which has ", name.size(), " bytes; ", dir.string(), " takes ", most[dir],
                 "; choose a shorter one");
+    check_io(!fs::is_directory(file), option, " has ", file.string(),
+             " written, where a directory is; choose another name");
   }
 }
 
@@ -302,33 +303,20 @@ InputFiles find_together(const PrepareOptions& options, Control& control) {
   return control.rank() == 0 ? input : unpack(said[0]);
 }
 
-// The lines of a configuration that name the data.
-std::string data_lines(const PrepareOptions& options, const PrepareResult& result) {
-  const std::vector<std::string>& names = options.rules.keys;
-  auto line = [&](const std::string& key, Content holds, size_t of) -> std::string {
-    for (const PreparedDataset& data : result.datasets)
-      if (data.holds == holds && of-- == 0)
-        return concat("  ", key, ": [", yaml_text(data.prefix), "]\n");
-    return "";
+// --split-on that has parted nothing.
+void warn_of_separator(const PrepareOptions& options, const InputFiles& input,
+                       const PrepareResult& result) {
+  using Packing = InputFile::Packing;
+  if (options.rules.separator.empty()) return;
+  auto may_have_several = [](const InputFile& file) {
+    return file.packing != Packing::kNone && file.packing != Packing::kCompressed;
   };
-  std::string text;
-  if (options.rules.are_pairs()) {
-    bool verdicts = options.chat && options.chat->learn == ChatOptions::Learn::kVerdict;
-    text += concat("  train_impl: ", verdicts ? "rm" : "dpo",
-                   "\n  dataset_impl: pairwise\n  pack_impl: unpacked\n");
-    for (auto [side, key] : {std::pair{"pos", "chosen"}, std::pair{"neg", "rejected"}}) {
-      auto at = static_cast<size_t>(std::ranges::find(names, key) - names.begin());
-      text += line(concat(side, "_train_data_paths"), Content::kTokens, at) +
-              line(concat(side, "_train_label_data_paths"), Content::kLabels, at);
-    }
-    return text;
-  }
-  std::string labels = line("train_label_data_paths", Content::kLabels, 0),
-              rewards = line("train_reward_data_paths", Content::kRewards, 0);
-  if (labels.empty() && rewards.empty())
-    return concat("  data_path: ", yaml_text(result.datasets.front().prefix), "\n");
-  if (!rewards.empty()) text += "  train_impl: kto\n  pack_impl: unpacked\n";
-  return text + line("train_data_paths", Content::kTokens, 0) + labels + rewards;
+  if (std::ranges::any_of(input.files, may_have_several)) return;
+  int64_t texts = std::ranges::count(input.files, InputFile::Format::kText, &InputFile::format);
+  if (texts == 0)
+    log_warning("--split-on parts text files, of which the input has none");
+  else if (texts == std::ssize(input.files) && result.documents + result.empty <= texts)
+    log_warning("--split-on '", options.rules.separator, "' parts nothing: no line equals it");
 }
 
 }  // namespace
@@ -352,40 +340,8 @@ PrepareResult prepare_data(const PrepareOptions& given, Control& control) {
   Tokenizer tokenizer = load_tokenizer(options.tokenizer);
   PrepareResult result = tokenize_input(options, input, tokenizer, control);
   result.seconds = now() - begin;
+  if (control.rank() == 0) warn_of_separator(options, input, result);
   return result;
-}
-
-std::string summary(const PrepareOptions& options, const PrepareResult& result) {
-  auto several = [](int64_t n, const char* noun) {
-    return concat(with_commas(n), " ", noun, n == 1 ? "" : "s");
-  };
-  std::string text;
-  bool at_limit = false;
-  for (const PreparedDataset& data : result.datasets) {
-    text += concat(data.prefix, ".{bin,idx}: ", several(data.documents, "document"), ", ",
-                   several(data.tokens, data.holds == Content::kRewards ? "reward" : "token"), ", ",
-                   human_bytes(static_cast<double>(data.bytes)), "\n");
-    at_limit |= data.documents >= options.max_documents.value_or(INT64_MAX);
-  }
-  auto bytes = static_cast<double>(result.text_bytes), rate = bytes / result.seconds;
-  text += concat(human_bytes(bytes), " of text in ", human_duration(result.seconds), ", ",
-                 human_bytes(rate), "/s\n");
-  if (at_limit) text += "--max-documents is reached: what follows in the input is left out\n";
-  if (result.empty)
-    text += concat("left out: ", several(result.empty, "empty document"),
-                   options.rules.are_pairs() ? " and pairs of which an answer is empty" : "", "\n");
-  if (result.skipped) text += concat("left out: ", several(result.skipped, "bad line"), "\n");
-  if (result.repaired)
-    text += concat(several(result.repaired, "document"),
-                   " had bytes that are not UTF-8, or lone surrogates; they were replaced\n");
-  const TokenizerFile& tokenizer = options.tokenizer;
-  text += "\nTo train on it, put into the configuration:\n";
-  text += data_lines(options, result);
-  text += concat("  tokenizer_type: ", tokenizer.type, "\n");
-  for (auto [key, file] :
-       {std::pair{"vocab_file", tokenizer.vocab}, {"merge_file", tokenizer.merges}})
-    if (!file.empty()) text += concat("  ", key, ": ", yaml_text(file), "\n");
-  return text;
 }
 
 }  // namespace neox

@@ -229,6 +229,8 @@ DocumentRules read_rules(const Program& program, const PrepareDefaults& defaults
   rules.keys = program.get<std::vector<std::string>>("jsonl-keys");
   if (program.args()["jsonl-keys"].defaulted() && !defaults.keys.empty())
     rules.keys = defaults.keys;
+  check_usage(std::ranges::count(rules.keys, "") == 0,
+              "--jsonl-keys has an empty key; is it a variable that is not set?");
   std::set<std::string> different(rules.keys.begin(), rules.keys.end());
   check_usage(different.size() == rules.keys.size(),
               "--jsonl-keys names a key twice: ", join(rules.keys, " "));
@@ -360,6 +362,8 @@ PrepareOptions read_prepare_options(const Program& program, const PrepareDefault
               options.max_documents.value_or(1), " is not positive");
   options.workers = read_workers(program, defaults);
   options.train_vocab = program.given<int64_t>("train-tokenizer");
+  check_usage(options.train_vocab || !program.has("overwrite-tokenizer"),
+              "--overwrite-tokenizer goes with --train-tokenizer; leave it out");
   if (program.has("overwrite-tokenizer"))
     options.existing_tokenizer = PrepareOptions::Existing::kReplace;
   options.identity = describe_options(program);

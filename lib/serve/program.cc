@@ -38,7 +38,10 @@ void on_signal(int number) {
 // Of NEOX_SERVE_KEY. The blanks around a header's value are not part of it, and it has no control
 // characters: requests could not bring such a key.
 std::string key_of_requests() {
-  std::string key = variable(environment(), "NEOX_SERVE_KEY");
+  Environment env = environment();
+  std::string key = variable(env, "NEOX_SERVE_KEY");
+  check_usage(!key.empty() || !env.contains("NEOX_SERVE_KEY"),
+              "NEOX_SERVE_KEY is empty; is it a variable that is not set? Without a key: unset it");
   check_usage(std::ranges::none_of(key, [](char c) { return c != '\t' && std::iscntrl(c & 0xFF); }),
               "NEOX_SERVE_KEY has a control character, such as the end of a line, which no request "
               "can bring: set it without");

@@ -28,7 +28,9 @@ Json parsed(const std::string& body) {
   try {
     return Json::parse(body);
   } catch (const Json::exception& e) {
-    fail(Exit::kUsage, "the body of the request is not readable JSON: ", e.what());
+    std::string_view why = e.what();  // "[json.exception.parse_error.101] parse error at ..."
+    fail(Exit::kUsage, "the body of the request is not readable JSON: ",
+         why.substr(std::min(why.find("] "), why.size() - 2) + 2));
   }
 }
 

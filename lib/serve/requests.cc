@@ -47,6 +47,14 @@ bool takes(const Route& route, const std::string& method) {
   return std::ranges::any_of(methods, [&](const std::string& m) { return trim(m) == method; });
 }
 
+// A scheme is written in any case (RFC 9110, 11.1).
+std::string with_bearer(std::string authorization) {
+  constexpr std::string_view kScheme = "Bearer ";
+  if (equal_words(std::string_view(authorization).substr(0, kScheme.size()), kScheme))
+    authorization.replace(0, kScheme.size(), kScheme);
+  return authorization;
+}
+
 // Takes the same time wherever they differ.
 bool same(const std::string& a, const std::string& b) {
   int different = a.size() == b.size() ? 0 : 1;
@@ -100,7 +108,8 @@ void Service::handle(HttpRequest request, const std::shared_ptr<HttpReply>& repl
   const Route* route = route_of(path);
   ApiForm form = route ? route->form : ApiForm::kCompletions;
   bool open = path == "/" || path == "/index.html" || path == "/health" || method == "OPTIONS";
-  if (!open && !options_.key.empty() && !same(request.authorization, "Bearer " + options_.key))
+  if (!open && !options_.key.empty() &&
+      !same(with_bearer(request.authorization), "Bearer " + options_.key))
     return reply->whole(
         kNoKey, kJson,
         error_body(form, kNoKey, "this server wants a key: Authorization: Bearer KEY",

@@ -248,8 +248,10 @@ std::string dry_run(const Config& config, int64_t ranks) {
   const TokenizerConfig& files = config.tokenizer;
   std::string missing = not_there({files.vocab_file, files.merge_file}, "its tokenizer");
   bool no_tokenizer = !missing.empty();
+  std::set<std::string> prefixes;
   for (const NamedDataset& dataset : datasets_of(config.data))
-    missing += not_there({dataset.prefix + ".bin", dataset.prefix + ".idx"}, "its data prepared");
+    if (prefixes.insert(dataset.prefix).second)
+      missing += not_there({dataset.prefix + ".bin", dataset.prefix + ".idx"}, "its data prepared");
   std::unique_ptr<Tokenizer> tokenizer = no_tokenizer ? nullptr : load_tokenizer(config);
   UsualVocabulary usual = usual_vocabulary(config.tokenizer);
   int64_t entries = tokenizer ? tokenizer->vocab_size() : usual.entries;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -64,6 +65,10 @@ ModelConfig mean_model(const Config& config, int64_t after, int64_t until) {
   return model;
 }
 
+void make_directory(const Config& config, const char* key, const fs::path& dir) try {
+  if (!dir.empty()) make_directories(dir);
+} catch (const Error& e) { fail(e.exit(), config.where(key), ": ", key, ": ", e.what()); }
+
 }  // namespace
 
 std::string peak_memory_text(int64_t bytes, int64_t gpu_bytes) {
@@ -83,6 +88,8 @@ Report::Report(const Config& config, const ReportOptions& options)
       tokens_(tokens_of(0, options.first_iteration)) {
   if (!options.speaks) return;
   int64_t first = options.first_iteration;
+  make_directory(config, config.train.log_dir.empty() ? "save" : "log_dir", metrics_dir(config));
+  make_directory(config, "tensorboard_dir", config.train.tensorboard_dir);
   metrics_.emplace(MetricsConfig{.dir = metrics_dir(config),
                                  .tensorboard_dir = config.train.tensorboard_dir,
                                  .wandb = wandb_run(config, options.batch),

@@ -35,6 +35,17 @@ int num_devices() {
 
 }  // namespace
 
+size_t device_memory() {
+  const char* text = std::getenv("CUDA_STAND_IN_MEMORY");
+  return text ? std::stoul(text) : 150754820096;
+}
+
+bool may_make_graph() {
+  static long made = 0;
+  const char* text = std::getenv("CUDA_STAND_IN_UNMADE");
+  return ++made != (text ? std::stol(text) : 0);
+}
+
 size_t most_shared_memory() {
   const char* text = std::getenv("CUDA_STAND_IN_SHARED");
   return text ? std::stoul(text) : 227 << 10;
@@ -114,7 +125,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   p->uuid.bytes[0] = static_cast<char>(device);
   std::strcpy(p->name, "NVIDIA H200 (stand-in)");
   p->major = 9;
-  p->totalGlobalMem = kMemory;
+  p->totalGlobalMem = device_memory();
   p->multiProcessorCount = kProcessors;
   p->warpSize = 32;
   p->maxThreadsPerBlock = p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;

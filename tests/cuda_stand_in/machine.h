@@ -15,9 +15,10 @@
 //   it finds these, doubles where they have a point, so that a program goes on that looks at its
 //   results.
 // - CUDA_STAND_IN_SHARED=BYTES: so much shared memory for a block at most, instead of 227 KB.
+// - CUDA_STAND_IN_MEMORY=BYTES: so much memory of the device, instead of an H200's.
+// - CUDA_STAND_IN_UNMADE=N: for the N-th graph there is not enough of it.
 // - CUDA_STAND_IN_FAILS=N: behind N graphs the GPU's memory fails, of which most calls tell from
-// then
-//   on.
+//   then on.
 // - CUDA_STAND_IN_DEVICES=N: so many GPUs. A process that takes memory for a context on a second
 //   one, as each thread does that forgets to say which is its own, is refused.
 //
@@ -35,12 +36,14 @@ namespace cuda_stand_in {
 
 using neox::concat;
 
-inline constexpr size_t kMemory = 150754820096, kSharedMemory = 48 << 10;
+inline constexpr size_t kSharedMemory = 48 << 10;
 inline constexpr int kProcessors = 132, kVersion = 13000;
 
 std::lock_guard<std::recursive_mutex> lock();
 
+size_t device_memory();
 size_t most_shared_memory();  // of a block that asks for it
+bool may_make_graph();
 
 // A line of the log.
 void note(const std::string& line);

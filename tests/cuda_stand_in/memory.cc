@@ -42,7 +42,7 @@ size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 cudaError_t allocate(void** to, size_t bytes, bool on_device) {
   bytes = whole_pages(bytes);
-  if (on_device && memory().on_device + bytes > kMemory) {
+  if (on_device && memory().on_device + bytes > device_memory()) {
     note("out of memory");
     return cudaErrorMemoryAllocation;
   }
@@ -166,8 +166,8 @@ cudaError_t cudaHostUnregister(void* block) {
 
 cudaError_t cudaMemGetInfo(size_t* left, size_t* all) {
   auto guard = lock();
-  *left = kMemory - memory().on_device;
-  *all = kMemory;
+  *left = device_memory() - memory().on_device;
+  *all = device_memory();
   return cudaSuccess;
 }
 

@@ -372,6 +372,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 // A graph is its own executable form, and stays.
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
                                           unsigned long long) {
+  if (auto guard = lock(); !may_make_graph()) return cudaErrorMemoryAllocation;
   *executable = reinterpret_cast<cudaGraphExec_t>(graph);
   return cudaSuccess;
 }
