@@ -73,10 +73,10 @@ TEST_F(ConfigTest, DifferentValuesInTwoFilesNameBothPlaces) {
 }
 
 TEST_F(ConfigTest, NamesOfChoicesAreEqualInAnyCase) {
-  auto a = write("a.yml", complete("lr_decay_style: cosine\noptimizer: {type: Adam}\nsave: a"));
+  auto a = write("a.yml", complete("lr_decay_style: cosine\noptimizer: {type: Adam}\nlog_dir: a"));
   auto b = write("b.yml", "lr_decay_style: Cosine\noptimizer: {type: adam}");
   EXPECT_EQ(load_files({a, b}).schedule.decay, LrDecay::kCosine);
-  EXPECT_TRUE(has(fails_files({a, write("c.yml", "save: A")}), "save is \"A\", but a.yml"));
+  EXPECT_TRUE(has(fails_files({a, write("c.yml", "log_dir: A")}), "log_dir is \"A\", but a.yml"));
 }
 
 TEST_F(ConfigTest, DictionariesAreTakenWhole) {

@@ -269,7 +269,7 @@ TEST_F(PrepareRanks, AnErrorOfTheFirstRankReachesAll) {
   EXPECT_THAT(error_of([&] {
                 prepare(3, "in", {"--input", dir_.put("a.txt", "cat")});
               }),
-              HasSubstr("cannot create"));
+              HasSubstr("in_text_document.bin.tmp-0 written, where a directory is"));
 }
 
 TEST_F(PrepareRanks, OutputThatCannotBeWrittenIsRefusedBeforeATokenizerIsTrained) {

@@ -39,7 +39,7 @@ std::string switched_off(const std::string& key) {
 }  // namespace
 
 std::string take_key_flag(std::vector<std::string>& arguments) {
-  const std::string first = arguments.front(), option = first == "-H" ? "--hostfile" : first;
+  const std::string option = arguments.front();
   if (!option.starts_with("--")) return "";
   std::string key = key_of(option);
   const KeyRow* row = find_key(key);
@@ -62,6 +62,8 @@ std::string take_key_flag(std::vector<std::string>& arguments) {
 }
 
 std::string suggest_key_flag(const std::string& option, std::vector<std::string> options) {
+  // Of GPT-NeoX's deepy.py.
+  if (option == "-H") return "; leave it out: Slurm or mpirun know the hosts";
   if (option == "-i") return "; prompts are answered by neox-generate --file";
   if (option == "-o") return "; neox-generate writes to standard output";
   if (!option.starts_with("--")) return did_you_mean(nearest(option, options));
