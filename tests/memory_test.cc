@@ -49,6 +49,16 @@ TEST(MemoryOfGroups, AreThoseOfVersion1Too) {
   EXPECT_EQ(memory_of_groups(dir / "v1", dir.path()), 100);
 }
 
+TEST(MemoryOfGroups, MayHaveMoreFilesThanIsUsed) {
+  testing::Directory dir;
+  dir.put("v1", "4:memory:/job\n");
+  put_group(dir, "memory/job",
+            {{"memory.limit_in_bytes", "9223372036854771712"},
+             {"memory.usage_in_bytes", "100000"},
+             {"memory.stat", "total_inactive_file 60000\ntotal_active_file 50000\n"}});
+  EXPECT_EQ(memory_of_groups(dir / "v1", dir.path()), 9223372036854771712);
+}
+
 TEST(MemoryOfGroups, EndsWhereAGroupLiesOutsideOfTheRoot) {
   testing::Directory dir;
   dir.put("outside", "0::/../../x\n");

@@ -35,7 +35,9 @@ int64_t left_in(const fs::path& group, const GroupFiles& files) {
   std::ifstream stat(group / "memory.stat");
   for (std::string name; stat >> name >> value;)
     if (name == prefix + "inactive_file" || name == prefix + "active_file") used -= value;
-  return std::max<int64_t>(limit - used, 0);
+  // The kernel counts them apart: at times there are more of them than is used, and "no limit" is
+  // nearly the greatest number.
+  return std::max<int64_t>(limit - std::max<int64_t>(used, 0), 0);
 }
 
 }  // namespace
