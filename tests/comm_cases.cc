@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <thread>
 #include <vector>
 
@@ -183,6 +184,16 @@ void two_groups_can_work_at_once(Communicator& world, at::Device device) {
   repeat(*two, 3);
 }
 
+void a_maximum_with_nan_is_nan(Communicator& world, at::Device device) {
+  for (at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf})
+    for (int rank = 0; rank < world.size(); ++rank) {
+      double mine = world.rank() == rank ? NAN : world.rank();
+      Tensor t = at::full({3}, mine, at::TensorOptions(type).device(device));
+      world.all_reduce(t, Op::kMax);
+      EXPECT_TRUE(std::isnan(t[1].item<double>())) << type << " of rank " << rank;
+    }
+}
+
 constexpr CommCase kCases[] = {
     {"SumsOfIntegersAreExact", sums_of_integers_are_exact},
     {"MaximaAreExact", maxima_are_exact},
@@ -200,6 +211,7 @@ constexpr CommCase kCases[] = {
 constexpr CommCase kHostCases[] = {
     {"TwoGroupsCanWorkAtOnce", two_groups_can_work_at_once},
     {"SumsGoInTheOrderOfTheRanks", sums_go_in_the_order_of_the_ranks},
+    {"AMaximumWithNanIsNan", a_maximum_with_nan_is_nan},
 };
 
 }  // namespace
