@@ -208,7 +208,7 @@ TEST_F(ConfigTest, BrokenYamlNamesTheLine) {
 TEST_F(ConfigTest, QuotesThatAreNotClosedAreNamedWhereTheyOpen) {
   for (const char* start : {"", "\xEF\xBB\xBF", "# caf\xC3\xA9\r\n"})
     for (const char* quote : {"\"", "'"}) {
-      std::string text = concat(start, "save: ", quote, "first run\nseed: 7\nlog_interval: 3\n");
+      std::string text = concat(start, "save: ", quote, "first''run\nseed: 7\nlog_interval: 3\n");
       std::string line = *start == '#' ? "2" : "1";
       EXPECT_TRUE(has(fails_files({write("q.yml", text)}),
                       concat("q.yml:", line, ": the text that begins with ", quote)))

@@ -75,7 +75,7 @@ class Walker : public YAML::EventHandler {
   std::string hint(const YAML::Mark& mark) const {
     std::istringstream lines(text_);
     std::string line;
-    for (int i = 0; i <= mark.line && std::getline(lines, line);) ++i;
+    for (int i = 0; i <= mark.line; ++i) std::getline(lines, line);
     size_t first = line.find_first_not_of(" \t");
     if (first == line.npos) return "";
     if (line.find('\t') < first) return "; this line begins with a tab, where YAML has only spaces";
@@ -114,8 +114,9 @@ class Walker : public YAML::EventHandler {
         static_cast<size_t>(std::max(mark.pos, 0)) + (text_.starts_with("\xEF\xBB\xBF") ? 3 : 0);
     if (at >= text_.size() || (text_[at] != '"' && text_[at] != '\'')) return;
     const char quote = text_[at];
+    const std::string escaped = quote == '"' ? "\\" : "''";
     for (size_t end = at + 1; end < text_.size(); ++end)
-      if (text_[end] == '\\' && quote == '"')
+      if (text_.compare(end, escaped.size(), escaped) == 0)
         ++end;
       else if (text_[end] == quote)
         return;

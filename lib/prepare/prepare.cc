@@ -307,7 +307,7 @@ InputFiles find_together(const PrepareOptions& options, Control& control) {
 void warn_of_separator(const PrepareOptions& options, const InputFiles& input,
                        const PrepareResult& result) {
   using Packing = InputFile::Packing;
-  if (options.rules.separator.empty()) return;
+  if (options.rules.separator.empty() || options.max_documents) return;
   auto may_have_several = [](const InputFile& file) {
     return file.packing != Packing::kNone && file.packing != Packing::kCompressed;
   };
