@@ -5,8 +5,7 @@
 // - Device memory is the host's. Streams keep what they were given until somebody waits for it:
 //   later than any GPU, so that memory that is used again too early shows.
 // - Kernels are checked (size of the launch, shared memory) and named, not run. What only kernels
-// write
-//   holds what lay there before, at first zeros.
+//   write holds what lay there before, at first zeros.
 // - Captures follow the CUDA programming guide: what CUDA refuses in or beside one is refused, and
 //   said on the error output with "refused"; copies of pageable memory in a capture, too, because
 //   a replay would read what lies there then.
